@@ -264,11 +264,9 @@ class Budget(Struct, frozen=True, dict=True):
 
     def covers(self, pod: Pod) -> bool:
         """Whether the budget selects the pod."""
-        return (
-            self.selector is not None
-            and pod.namespace == self.namespace
-            and self.selector.matches(pod.labels)
-        )
+        if self.selector is None or pod.namespace != self.namespace:
+            return False
+        return self.selector.matches(pod.labels)
 
 
 def budget_subject(key: str) -> str:
@@ -286,16 +284,14 @@ class DaemonSet(Struct, frozen=True):
     placement: Placement = ANYWHERE
 
     def wants(self, node: Node) -> bool:
-        """Whether the node should have a pod of the DaemonSet.
-
-        Such pods tolerate the taints that Kubernetes sets itself.
-        """
-        taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
-        return (
-            self.node_selector.items() <= node.labels.items()
-            and self.placement.admits(node.name, node.labels)
-            and self.placement.tolerates(taints)
-        )
+        """Whether the node should have a pod of the DaemonSet."""
+        if not self.node_selector.items() <= node.labels.items():
+            return False
+        if not self.placement.admits(node.name, node.labels):
+            return False
+        # DaemonSets' pods tolerate the taints that Kubernetes sets itself.
+        taints = [taint for taint in node.taints if not taint.key.startswith(SELF_SET)]
+        return self.placement.tolerates(taints)
 
 
 class Job(Struct, frozen=True):

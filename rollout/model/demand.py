@@ -11,7 +11,10 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class PodDemand(Struct, frozen=True):
-    """What a pod requires of its node, apart from free capacity."""
+    """What a pod requires of its node, apart from free capacity.
+
+    The pod's affinity and each volume have alternatives: terms of which one must match.
+    """
 
     labels: _Labels
     # One term of each of these must match.
@@ -36,7 +39,8 @@ class PodDemand(Struct, frozen=True):
         if not has_labels(node.labels, self.labels):
             return False
         for terms in self.alternatives:
-            if not any(term.matches(node.name, node.labels) for term in terms):
+            has_match = any(term.matches(node.name, node.labels) for term in terms)
+            if not has_match:
                 return False
         return are_tolerated(node.taints, self.tolerations)
 
@@ -52,8 +56,11 @@ class PodDemand(Struct, frozen=True):
 
     @property
     def required_labels(self) -> _Labels:
-        """Return labels of which a node must have one; none if any node may do."""
-        # One of these is enough to find nodes in an index.
+        """Return labels of which a node must have at least one; empty if any node may match.
+
+        They are for an index, which finds fewer nodes to try with `admits`.
+        """
+        # All of these are required, so the first is enough.
         if self.labels:
             return self.labels[:1]
         for terms in self.alternatives:
@@ -64,7 +71,7 @@ class PodDemand(Struct, frozen=True):
 
 
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
-    """Return labels; each matching node has at least one of them. Empty: any node may match."""
+    """Return labels of which a matching node has at least one; empty if any node may match."""
     labels = list[tuple[str, str]]()
     for term in terms:
         requirement = first_in_requirement(term.labels)

@@ -76,7 +76,10 @@ class Sign(Struct, frozen=True):
 
 
 class Detection(Struct, frozen=True):
-    """What all sources say about one host."""
+    """What all sources say about one host: each answers that a reboot is needed or not, or nothing.
+
+    A source that the host does not have is absent.
+    """
 
     signs: tuple[Sign, ...] = ()
 
@@ -112,15 +115,17 @@ class Detection(Struct, frozen=True):
 
     @property
     def unanswered(self) -> tuple[Sign, ...]:
-        """Return the sources whose silence leaves open whether a reboot is needed."""
+        """Return the signs of sources whose silence leaves open whether a reboot is needed."""
         if self.needs_reboot:
             return ()
-        silent_signs = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
-        if silent_signs:
-            return silent_signs
+        silent = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
+        if silent:
+            return silent
         is_denied = any(sign.answer is SourceAnswer.NOT_NEEDED for sign in self.signs)
-        # If all sources are absent, none of them has denied a reboot.
-        return () if is_denied else self.signs
+        if is_denied:
+            return ()
+        # All sources are absent, so none of them has denied a reboot.
+        return self.signs
 
     def _needed_signs(self) -> Iterator[Sign]:
         return (sign for sign in self.signs if sign.is_needed)
@@ -129,9 +134,10 @@ class Detection(Struct, frozen=True):
 def targets_text(targets: Mapping[Source, str]) -> str:
     """Return the annotation of what each source must report after the reboot.
 
-    It is empty if update_engine alone asks: its version has its own annotation.
+    It is empty if no source but update_engine has a target, whose version has its own annotation.
     """
-    if not targets or set(targets) == {Source.UPDATE_ENGINE}:
+    has_only_engine = set(targets) <= {Source.UPDATE_ENGINE}
+    if has_only_engine:
         return ""
     return msgspec.json.encode(targets).decode()
 

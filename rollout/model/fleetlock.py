@@ -59,6 +59,7 @@ def zincati_id(machine_id: str) -> str:
     key = bytes.fromhex(plain)
     digest = hmac.new(key, _ZINCATI_APPLICATION_ID, hashlib.sha256).digest()
     uuid = bytearray(digest[:16])
+    # The bits of a UUID that say its version and variant.
     uuid[6] = (uuid[6] & 0x0F) | 0x40
     uuid[8] = (uuid[8] & 0x3F) | 0x80
     return uuid.hex()
@@ -145,9 +146,12 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
 
 
 class Slots(Struct, frozen=True, rename={"all": "held"}):
-    """All slots, also failed and absent ones.
+    """All slots: grants of FleetLock for hosts' reboots, also failed and absent ones.
 
-    Methods with a run ID return them with that slot changed.
+    A failed slot's node stays cordoned until its host reports. An absent slot is the same, but its
+    host did not come back, so another host can hold a slot in its place.
+
+    Methods with a run ID return the slots with that rollout's slot changed.
     """
 
     all: tuple[Slot, ...] = ()
@@ -189,11 +193,12 @@ class Slots(Struct, frozen=True, rename={"all": "held"}):
     def report(self, run_id: str) -> "Slots":
         """Note that the host has reported steady state."""
         slot = self.of_run(run_id)
-        if slot is not None and slot.state is SlotState.ABSENT:
-            # Another host may hold a slot in its place, so this one must not count again. As if it
-            # was canceled, the worker returns the node.
+        is_absent = slot is not None and slot.state is SlotState.ABSENT
+        if is_absent:
+            # Another host may hold a slot in its place, so this one must not become held again.
+            # Instead it is canceled, so the worker returns the node.
             return self._changed(run_id, has_reported=True, is_canceled=True)
-        # For a failed slot, too: the worker tries again to prove the reboot.
+        # A failed slot, too, is held again: the worker tries again to prove the reboot.
         return self._changed(run_id, has_reported=True, state=SlotState.HELD)
 
     def suspend_grants(self, run_id: str) -> "Slots":
@@ -215,9 +220,12 @@ class Slots(Struct, frozen=True, rename={"all": "held"}):
         return self._changed(run_id, node_uid=node_uid)
 
     def start_wait(self, run_id: str, awaited: Awaited, at: str) -> "Slots":
-        """Note what the slot waits for since `at`, unless it already waits for it."""
+        """Note what the slot waits for since `at`, unless it already waits for the same."""
         slot = self.of_run(run_id)
-        if slot is None or slot.awaited is awaited:
+        if slot is None:
+            return self
+        if slot.awaited is awaited:
+            # The time at which this wait started still counts.
             return self
         return self._changed(run_id, awaited=awaited, awaited_since=at)
 

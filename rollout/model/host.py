@@ -31,6 +31,7 @@ def normalize_address(text: str) -> str:
     try:
         address = ipaddress.ip_address(bare)
     except ValueError:
+        # It is a host name.
         return bare.lower().removesuffix(".")
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         return str(address.ipv4_mapped)
@@ -47,7 +48,8 @@ def normalize_known_host(text: str) -> str:
 
 def port_of(text: str) -> int | None:
     """Return the TCP port in the text, or None."""
-    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(HIGHEST_PORT)):
+    is_number = text.isascii() and text.isdecimal()
+    if not is_number or len(text) > len(str(HIGHEST_PORT)):
         return None
     port = int(text)
     return port if 0 < port <= HIGHEST_PORT else None
@@ -239,11 +241,13 @@ class HostFacts(Struct, frozen=True):
     def counts_as_unstaged(self) -> bool:
         """Whether it is known that the host needs no reboot."""
         detection = self.detection
+        if detection.needs_reboot:
+            return False
         # A service that is off stages nothing, so its silence is an answer, too.
-        is_known = not detection.unanswered or self.checks.check_state().is_off
-        return is_known and not detection.needs_reboot
+        return not detection.unanswered or self.checks.check_state().is_off
 
     def _engine_sign(self) -> Sign:
+        """Return what update_engine's status says about a reboot."""
         update = self.update
         source = Source.UPDATE_ENGINE
         if update.needs_reboot:
@@ -267,7 +271,8 @@ class HostFacts(Struct, frozen=True):
             detail = service_text("update-engine", service_state)
         # Flatcar always has update_engine, so there a missing one is a fault.
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
-        return Sign(source, SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE, detail)
+        answer = SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE
+        return Sign(source, answer, detail)
 
     @property
     def zincati_reboots(self) -> bool:

@@ -17,9 +17,11 @@ T = TypeVar("T")
 
 
 def json_line(value: object, enc_hook: _Hook = None) -> bytes:
-    """Return the value in one line, without a line break."""
+    """Return the value in one line, without a line break or a character that is unsafe to show."""
     line = msgspec.json.encode(value, enc_hook=enc_hook)
-    if line.isascii() and b"\x7f" not in line:
+    # msgspec has escaped all control characters of ASCII but DEL.
+    is_safe = line.isascii() and b"\x7f" not in line
+    if is_safe:
         return line
     # In JSON, characters beyond ASCII occur only in strings.
     return _BEYOND_ASCII.sub(_escape, line.decode()).encode()
@@ -39,8 +41,11 @@ def read_json(text: str, kind: type[T]) -> T | None:
 
 
 def _escape(match: re.Match[str]) -> str:
+    """Return the matched character, as a JSON escape if it is unsafe to show."""
     character = match[0]
     if not is_unsafe(character):
         return character
-    # `json.dumps` does not escape DEL.
-    return "\\u007f" if character == "\x7f" else json.dumps(character).strip('"')
+    if character == "\x7f":
+        # `json.dumps` does not escape DEL.
+        return "\\u007f"
+    return json.dumps(character).strip('"')

@@ -52,10 +52,11 @@ def has_marks(node: Node) -> bool:
 
 
 def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | None:
-    """Return the first invalid annotation of rollout, or None."""
+    """Return the first annotation of rollout that is unknown, missing or invalid, or None."""
     for name in sorted(node.annotations):
         if name.startswith(marks.PREFIX) and name not in marks.ON_NODE:
             return UnknownMark(name)
+    # The others belong to a rollout that has started the node.
     if not has_marks(node):
         return None
     for name in marks.TRANSIENT:
@@ -81,11 +82,13 @@ def is_returned_by(node: Node, run: str) -> bool:
 
 
 def announced_version(node: Node) -> str:
-    """Return the staged version by FLUO's agent, or empty."""
+    """Return the version that FLUO's agent reports as staged, or empty."""
     if node.annotations.get(marks.FLUO_STATUS) != UpdateOperation.NEED_REBOOT:
         return ""
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
-    return version if version != NO_VERSION and is_version(version) else ""
+    if version == NO_VERSION or not is_version(version):
+        return ""
+    return version
 
 
 def targets_on(node: Node) -> Mapping[Source, str]:
@@ -102,11 +105,15 @@ def ineffective_reboots(node: Node) -> int:
 def earlier_ineffective_reboots(node: Node, running_version: str, now: datetime | None) -> int:
     """Return how many reboots in a row, up to the last, left this version running."""
     result = last_result(node)
-    at = parse_timestamp(result.get("at", ""))
-    # After three days, the node needs its reboot for another reason.
-    if at is None or now is None or abs(now - at) > _IN_A_ROW:
+    ended_at = parse_timestamp(result.get("at", ""))
+    if ended_at is None or now is None:
         return 0
-    return ineffective_reboots(node) if result.get("version") == running_version else 0
+    # After three days, the node needs its reboot for another reason.
+    if abs(now - ended_at) > _IN_A_ROW:
+        return 0
+    if result.get("version") != running_version:
+        return 0
+    return ineffective_reboots(node)
 
 
 class Deferral(Struct, frozen=True):
@@ -117,8 +124,9 @@ class Deferral(Struct, frozen=True):
 
 
 def deferral_of(node: Node) -> Deferral | None:
-    """Return the node's deferral, or None."""
-    if marks.DEFERRED not in node.annotations and marks.DEFERRED not in node.labels:
+    """Return who deferred the node, or None if no one did."""
+    is_deferred = marks.DEFERRED in node.annotations or marks.DEFERRED in node.labels
+    if not is_deferred:
         return None
     fields = _fields_of(node, marks.DEFERRED)
     return Deferral(fields.get("by", ""), fields.get("at", ""))
@@ -171,7 +179,8 @@ def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotat
     """Return what pauses the node; `now` is the API server's time."""
     pause = pause_on(node)
     if pause is not None and not pause.is_over(now):
-        return PausedByAnnotation(marks.PAUSED) if pause == Pause() else NodePaused(pause)
+        has_details = pause != Pause()
+        return NodePaused(pause) if has_details else PausedByAnnotation(marks.PAUSED)
     for annotation in marks.RIVAL_PAUSES:
         if node.annotations.get(annotation) == "true":
             return PausedByAnnotation(annotation)
@@ -184,7 +193,7 @@ def has_grant(node: Node) -> bool:
 
 
 def annotation_sign(node: Node) -> Sign:
-    """Return what the Node's annotations say; rollout's must be true or false."""
+    """Return what annotations on the Node say about a reboot; rollout's must be true or false."""
     source = Source.ANNOTATION
     value = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if value not in {"true", "false"}:
@@ -217,7 +226,7 @@ def detect_flag(*sources: Source) -> str:
 
 
 def how_to_ask(facts: HostFacts) -> str:
-    """Return which setting would ask a silent host's other sources, or empty."""
+    """Return how to ask other sources of a host whose configured ones are silent, or empty."""
     if facts.unasked_sources:
         flag = detect_flag(*facts.sources, *facts.unasked_sources)
         return f"it has {', '.join(facts.unasked_sources)}: {flag}"

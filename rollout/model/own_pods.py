@@ -51,11 +51,15 @@ def ready_before(node: Node) -> Mapping[str, str]:
 
 
 def read_ready(text: str) -> Mapping[str, str] | None:
-    """Return the ready pods in an annotation, or None."""
-    ready = read_json(text, dict[str, str]) if len(text) <= _LONGEST else None
+    """Return the ready pods in an annotation, as `ready_of` does, or None if it is invalid."""
+    if len(text) > _LONGEST:
+        return None
+    ready = read_json(text, dict[str, str])
     if ready is None:
         return None
     for key, since in ready.items():
-        if not _KEY.fullmatch(key) or len(since) > _LONGEST_SINCE or not since.isprintable():
+        if not _KEY.fullmatch(key):
+            return None
+        if len(since) > _LONGEST_SINCE or not since.isprintable():
             return None
     return ready

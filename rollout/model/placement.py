@@ -140,7 +140,8 @@ def are_tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) ->
     for taint in taints:
         if taint.effect not in KEEPING_AWAY:
             continue
-        if not any(toleration.covers(taint) for toleration in tolerations):
+        is_tolerated = any(toleration.covers(taint) for toleration in tolerations)
+        if not is_tolerated:
             return False
     return True
 
@@ -151,9 +152,9 @@ def narrow_selector(
     equal_keys: Iterable[str],
     unequal_keys: Iterable[str] = (),
 ) -> LabelSelector:
-    """Narrow the selector by matchLabelKeys and mismatchLabelKeys.
+    """Narrow a selector of pods to those whose labels equal, or do not equal, a pod's `labels`.
 
-    A label that the pod lacks adds nothing.
+    The keys are those of matchLabelKeys and mismatchLabelKeys; one that the pod lacks adds nothing.
     """
     equal = _requirements_of(labels, equal_keys, SelectorOperator.IN)
     unequal = _requirements_of(labels, unequal_keys, SelectorOperator.NOT_IN)

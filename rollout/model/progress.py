@@ -192,17 +192,18 @@ class RunResult(Struct, frozen=True):
     @property
     def not_done(self) -> tuple[NotDone, ...]:
         """Return the nodes that should have been rebooted but were not."""
-        nodes = list(wrongly_left_out(self.excluded))
+        not_done_now = list(wrongly_left_out(self.excluded))
         for skipped in self.skipped:
-            # Only a reason can say that the node is rightly left out.
-            if skipped.reason is None or skipped.reason.is_trouble:
-                reason = skipped.reason or Outcome.SKIPPED
-                version = held_version(skipped.finding)
-                nodes.append(NotDone(skipped.node, reason, skipped.message, version))
+            is_rightly_skipped = skipped.reason is not None and not skipped.reason.is_trouble
+            if is_rightly_skipped:
+                continue
+            reason = skipped.reason or Outcome.SKIPPED
+            version = held_version(skipped.finding)
+            not_done_now.append(NotDone(skipped.node, reason, skipped.message, version))
         # A node that failed before may also be left out now: the newer reason counts.
-        names = {node.node for node in nodes}
-        failed_before = [node for node in self.failed_before if node.node not in names]
-        return (*failed_before, *nodes)
+        names = {entry.node for entry in not_done_now}
+        failed_before = [entry for entry in self.failed_before if entry.node not in names]
+        return (*failed_before, *not_done_now)
 
     @property
     def deferred(self) -> tuple[str, ...]:
@@ -228,11 +229,12 @@ def rightly_left_out(nodes: Iterable[Exclusion | NotStarted]) -> Mapping[str, in
 
 def wrongly_left_out(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
     """Return the excluded nodes that should have been rebooted."""
-    return tuple(
-        NotDone(exclusion.node, exclusion.reason, exclusion.message, exclusion.version)
-        for exclusion in excluded
-        if exclusion.reason.is_trouble
-    )
+    not_done = list[NotDone]()
+    for exclusion in excluded:
+        if exclusion.reason.is_trouble:
+            entry = NotDone(exclusion.node, exclusion.reason, exclusion.message, exclusion.version)
+            not_done.append(entry)
+    return tuple(not_done)
 
 
 class PlanReady(Struct, frozen=True):

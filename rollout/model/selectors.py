@@ -58,7 +58,7 @@ class Requirement(Struct, frozen=True):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels match; an absent key matches NotIn."""
+        """Whether these labels match; labels without the key match NotIn."""
         match self.operator:
             case SelectorOperator.IN:
                 return labels.get(self.key) in self.values
@@ -105,9 +105,9 @@ def compare_numbers(left: str, right: str) -> int:
     """Compare two whole numbers: -1, 0 or 1; 0 if one is not a number."""
     first = whole_number(left)
     second = whole_number(right)
-    if first is None or second is None:
+    if first is None or second is None or first == second:
         return 0
-    return (first > second) - (first < second)
+    return 1 if first > second else -1
 
 
 def whole_number(text: str) -> int | None:
@@ -115,7 +115,8 @@ def whole_number(text: str) -> int | None:
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
+    fits_64_bits = -(2**63) <= number < 2**63
+    return number if fits_64_bits else None
 
 
 def parse_selector(text: str) -> LabelSelector:
@@ -132,37 +133,48 @@ def parse_selector(text: str) -> LabelSelector:
             unparsed = text[position:].strip()
             problem = f"it cannot be parsed from {unparsed!r}" if unparsed else "it ends too early"
             raise _selector_error(text, problem)
-        requirements.append(_parse_requirement(match, text))
+        requirements.append(_read_requirement(match, text))
         position = match.end()
-        has_more = bool(match["more"])
+        has_comma = bool(match["more"])
+        has_more = has_comma
     return LabelSelector(tuple(requirements))
 
 
-def _parse_requirement(match: re.Match[str], text: str) -> Requirement:
-    key = match["absent"] or match["key"]
-    sign = match["sign"] or match["set"]
-    prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
-        problem = f"the prefix {_shorten(prefix)!r} is not a DNS name of at most 253 characters"
-        raise _selector_error(text, problem)
-    _check_name(name, "name", text)
-    if match["absent"]:
+def _read_requirement(match: re.Match[str], selector: str) -> Requirement:
+    """Return the requirement that `_REQUIREMENT` has matched in the selector."""
+    absent_key = match["absent"]
+    key = absent_key or match["key"]
+    _check_key(key, selector)
+    if absent_key:
         return Requirement(key, SelectorOperator.DOES_NOT_EXIST)
-    if not sign:
+    operator = match["sign"] or match["set"]
+    if not operator:
         return Requirement(key, SelectorOperator.EXISTS)
-    # An absent value is empty, as in `app=`, `app in (,web)` and `app in ()`.
+    # A missing value is empty, as in `app=`, `app in (,web)` and `app in ()`.
     parts = match["values"].split(",") if match["set"] else [match["value"] or ""]
     values = tuple(part.strip() for part in parts)
     for value in values:
         if value:
-            _check_name(value, "value", text)
-    if sign in ("<", ">") and whole_number(values[0]) is None:
-        raise _selector_error(text, f"{values[0]!r} is not a whole number, which < and > need")
-    return Requirement(key, _OPERATORS[sign], values)
+            _check_name(value, "value", selector)
+    if operator in ("<", ">") and whole_number(values[0]) is None:
+        problem = f"{values[0]!r} is not a whole number, which < and > need"
+        raise _selector_error(selector, problem)
+    return Requirement(key, _OPERATORS[operator], values)
+
+
+def _check_key(key: str, selector: str) -> None:
+    """Raise `UsageError` unless a label may have this key: `name`, or `prefix/name`."""
+    prefix, slash, name = key.rpartition("/")
+    if slash:
+        is_dns_name = len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix) is not None
+        if not is_dns_name:
+            problem = f"the prefix {_shorten(prefix)!r} is not a DNS name of at most 253 characters"
+            raise _selector_error(selector, problem)
+    _check_name(name, "name", selector)
 
 
 def _check_name(name: str, noun: str, text: str) -> None:
-    """Raise `UsageError` unless a label may have this name or value."""
+    """Raise `UsageError` for the selector `text`, unless a label may have this name or value."""
     if len(name) > _LONGEST_NAME:
         length = f"{len(name)} characters long, of at most {_LONGEST_NAME}"
         raise _selector_error(text, f"the {noun} {_shorten(name)!r} is {length}")
@@ -176,8 +188,9 @@ def _selector_error(text: str, problem: str) -> UsageError:
 
 def check_label_name(name: str) -> str:
     """Return the name if a label may have it, or raise `UsageError`."""
-    # As a selector, a name alone means that the label exists.
-    if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
+    # As a selector, a label's name alone means that the label exists. Other selectors are no names.
+    name_alone = Requirement(name, SelectorOperator.EXISTS)
+    if parse_selector(name).requirements != (name_alone,):
         hint = "Use a name such as topology.kubernetes.io/zone."
         raise UsageError(f"{name!r} is not a label name", hint=hint)
     return name

@@ -22,8 +22,9 @@ def has_soft_taint(node: Node) -> bool:
 
 def soft_taint_patch(node: Node) -> Patch:
     """Return the patch that adds the soft taint; empty if its key and effect are taken."""
-    identities = {(taint.key, taint.effect) for taint in node.taints}
-    if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
+    # A Node cannot have two taints of the same key and effect.
+    taken = {(taint.key, taint.effect) for taint in node.taints}
+    if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in taken:
         return {}
     return _taints_patch([*node.taints, AWAITING_REBOOT])
 
@@ -66,6 +67,7 @@ def undo_deferral_patch(node: Node) -> Patch | None:
 
 
 def _node_patch(metadata: Patch, spec: Patch) -> Patch | None:
+    """Return the patch of a Node; None if it changes nothing."""
     patch: Patch = {}
     if metadata:
         patch["metadata"] = metadata

@@ -44,7 +44,8 @@ def _visible(character: str) -> str:
 
 def shell_word(text: str) -> str:
     """Return one word of a shell command; invisible characters are in bash's `$'…'`."""
-    if text == printable(text):
+    is_visible = text == printable(text)
+    if is_visible:
         return shlex.quote(text)
     quoted = "".join(_in_dollar_quotes(character) for character in text)
     return f"$'{quoted}'"
@@ -175,8 +176,7 @@ NaturalKey = tuple[tuple[int, int, str], ...]
 def natural_key(name: str) -> NaturalKey:
     """Return a key that sorts worker-2 before worker-10."""
     # Numbers sort by value, before words.
-    return tuple(
-        (0, int(part), part) if part.isdigit() else (1, 0, part)
-        for part in _NUMBER.split(name)
-        if part
-    )
+    key = list[tuple[int, int, str]]()
+    for part in filter(None, _NUMBER.split(name)):
+        key.append((0, int(part), part) if part.isdigit() else (1, 0, part))
+    return tuple(key)

@@ -28,7 +28,7 @@ def parse_timestamp(stamp: str) -> datetime | None:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
         if aware.year in _EDGE_YEARS:
-            # This raises if UTC is beyond the years 1 to 9999.
+            # This raises `OverflowError` if, in UTC, it is not in the years 1 to 9999.
             aware.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

@@ -49,13 +49,18 @@ class CommandEnd(Struct, frozen=True):
 
 
 def last_line(text: str, limit: int = _LIMIT) -> str:
-    """Return the last meaningful line, safe to show; a long one loses its middle."""
+    """Return the last line that may say why a tool failed; a long one loses its middle.
+
+    Without an error, it is a warning, or else any line with a word.
+    """
     lines = [line for line in text.splitlines() if _WORD.search(line)]
-    reasons = [line for line in lines if not _NO_REASON.match(line.strip())]
-    candidates = _without_warnings(reasons) or reasons or lines
+    errors_and_warnings = [line for line in lines if not _NO_REASON.match(line.strip())]
+    errors = _without_warnings(errors_and_warnings)
+    candidates = errors or errors_and_warnings or lines
     if not candidates:
         return ""
-    return _fit(_without_prefix(candidates[-1].strip()), limit)
+    last = candidates[-1].strip()
+    return _fit(_without_prefix(last), limit)
 
 
 def last_lines(text: str, most: int) -> tuple[str, ...]:
@@ -65,15 +70,17 @@ def last_lines(text: str, most: int) -> tuple[str, ...]:
 
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:
-    """Return the lines without warnings and their indented lines."""
-    reasons = list[str]()
-    is_warning = False
+    """Return the lines without warnings and the indented lines that follow a warning."""
+    other_lines = list[str]()
+    is_in_warning = False
     for line in lines:
-        continues_warning = is_warning and line[:1].isspace()
-        is_warning = continues_warning or _WARNING.match(line.strip()) is not None
-        if not is_warning:
-            reasons.append(line)
-    return reasons
+        is_indented = line[:1].isspace()
+        continues_warning = is_in_warning and is_indented
+        starts_warning = _WARNING.match(line.strip()) is not None
+        is_in_warning = continues_warning or starts_warning
+        if not is_in_warning:
+            other_lines.append(line)
+    return other_lines
 
 
 def _without_prefix(line: str) -> str:
@@ -83,11 +90,14 @@ def _without_prefix(line: str) -> str:
 
 
 def _fit(line: str, limit: int) -> str:
-    """Return a safe line; a long one as `beginning … end`."""
+    """Return a line that is safe to show; a long one as `beginning … end`."""
+    # The limit of the excerpt is such that it does not shorten the line.
     safe = excerpt(line, max(limit, len(line)))
     if len(safe) <= limit:
         return safe
-    room = limit - len(_OMISSION)
-    head = room // 2
-    tail = room - head
-    return f"{safe[:head].rstrip()}{_OMISSION}{safe[-tail:].lstrip()}"
+    kept = limit - len(_OMISSION)
+    kept_at_start = kept // 2
+    kept_at_end = kept - kept_at_start
+    start = safe[:kept_at_start].rstrip()
+    end = safe[-kept_at_end:].lstrip()
+    return f"{start}{_OMISSION}{end}"

@@ -125,12 +125,14 @@ class UpdateChecks(Struct, frozen=True):
     is_disabled: bool = False
 
     def check_state(self, longest_silence: Duration = LONGEST_SILENCE) -> CheckState:
-        """Return whether the host looks for updates."""
+        """Return whether the host looks for updates; it is stale after too long a silence."""
         state = self.service.service_state
-        if self.is_disabled and not state.is_off:
+        if state.is_off:
+            return state
+        if self.is_disabled:
             return CheckState.DISABLED
-        is_late = self.silence_seconds is not None and self.silence_seconds > longest_silence
-        return CheckState.STALE if is_late and not state.is_off else state
+        is_stale = self.silence_seconds is not None and self.silence_seconds > longest_silence
+        return CheckState.STALE if is_stale else state
 
 
 NO_CHECKS: Final = UpdateChecks()
