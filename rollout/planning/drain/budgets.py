@@ -210,7 +210,7 @@ class Headcount(Struct, frozen=True):
         return () if has_enough_others else unready
 
     def is_alone(self, pod: Pod, budget: Budget, managing_owner: OwnerRef) -> bool:
-        """Whether no other pod could take over the pod's role."""
+        """Whether the pod is the only one of its budget and owners: none can take over its role."""
         # The managing owner may own the pod itself, or through a StatefulSet.
         owner = pod.owner or managing_owner
         most_owned = max(self.pods_by_owner[owner.uid], self.pods_by_owner[managing_owner.uid])
@@ -290,7 +290,6 @@ class NodeControllers(Struct, frozen=True):
                     continue
                 key = controller_key(pod.namespace, owner_of_budget)
                 keys.add(key)
-                is_closed = budget.disruptions_allowed <= 0
-                if is_closed:
+                if budget.disruptions_allowed <= 0:
                     awaited.add(key)
         return cls(frozenset(keys), frozenset(awaited))

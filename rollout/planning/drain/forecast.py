@@ -123,7 +123,7 @@ class _BudgetForecast(NamedTuple):
 class DrainForecaster(Struct, frozen=True):
     """Forecasts the drain of each node of a cluster, as if no other node were drained.
 
-    `budgets_by_pod` and similar mappings have the keys of budgets by a pod's UID.
+    Pods are UIDs and budgets are keys in mappings such as `budgets_by_pod`, `guarded`, `surging`.
     """
 
     pods_by_node: Mapping[str, Sequence[Pod]]
@@ -205,13 +205,12 @@ class DrainForecaster(Struct, frozen=True):
         surging_budgets = {uid: budgets_by_pod[uid] for uid in surging}
         # Surging pods are not evicted, so budgets guard only the others.
         guarded = {uid: keys for uid, keys in budgets_by_pod.items() if keys and uid not in surging}
-        kept_permits: Load = {}
-        blockers: tuple[Blocker, ...] = ()
-        if guarded or surging_budgets:
-            kept_permits, blockers = self._try_moving(
-                node, movable, guarded=guarded, surging=surging_budgets
-            )
         load = _pods_per_budget(guarded, uids=guarded)
+        if not guarded and not surging_budgets:
+            return _BudgetForecast(load, kept_permits={}, surging=surging, blockers=())
+        kept_permits, blockers = self._try_moving(
+            node, movable, guarded=guarded, surging=surging_budgets
+        )
         return _BudgetForecast(load, kept_permits, surging, blockers)
 
     def _deployments_to_restart(
@@ -230,13 +229,14 @@ class DrainForecaster(Struct, frozen=True):
     def _try_moving(
         self, node: str, movable: Sequence[Pod], guarded: _BudgetsByPod, surging: _BudgetsByPod
     ) -> tuple[Load, tuple[Blocker, ...]]:
-        """Return what the node takes of each budget until it is back, and blockers.
+        """Return how many pods each budget lacks until the node is back, and blockers.
 
         A budget never lets the drain end if more of the node's pods fit nowhere else than may be
-        away. Of `surging` pods, none may be away: each needs a place before it ends.
+        away.
         """
         budgets_by_pod = {**_budgets_of_evictable(movable, guarded), **surging}
         most_away = dict(self._most_away_by_tight_budget(budgets_by_pod))
+        # A surging pod needs its new place before it ends, so it is never away.
         for budgets in surging.values():
             most_away |= dict.fromkeys(budgets, 0)
         ordered = _in_favorable_order(movable, budgets_by_pod, tight_budgets=most_away)

@@ -265,11 +265,13 @@ class Neighbors:
         """Count the group's pods for each group that its anti-affinity selects."""
         for pod_term in group.placement.repulsions:
             term = self._resolve(pod_term, group)
-            if term not in self._repelling_pods:
-                self._repelling_pods[term] = Tally(self._domains_of_all_nodes(term.topology))
+            tally = self._repelling_pods.get(term)
+            if tally is None:
+                tally = Tally(self._domains_of_all_nodes(term.topology))
+                self._repelling_pods[term] = tally
                 for repelled_group in self._groups_of_term(term):
-                    repelled_group.repelled_by.append(self._repelling_pods[term])
-            self._count_pods(self._repelling_pods[term], [group])
+                    repelled_group.repelled_by.append(tally)
+            self._count_pods(tally, [group])
 
     def _make_demands(self, group: _PodGroup) -> _Demands:
         placement = group.placement
@@ -413,12 +415,12 @@ def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
     It is a cache key, and has all that `_is_counted` uses besides the node.
     """
     placement = group.placement
-    topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
     affinity = None
-    selects_nodes = group.node_selector or placement.node_terms is not None
-    if selects_nodes and not spread.ignores_affinity:
+    has_affinity = group.node_selector or placement.node_terms is not None
+    if has_affinity and not spread.ignores_affinity:
         affinity = (tuple(group.node_selector.items()), placement.node_terms)
     tolerations = placement.tolerations if spread.heeds_taints else None
+    topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
     # Nodes without the key of the only topology are in no domain, so they need no filter.
     is_only_topology = len(topologies) == 1
     if is_only_topology and affinity is None and tolerations is None:

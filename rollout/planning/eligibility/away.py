@@ -84,10 +84,7 @@ def is_only_marked(node: Node) -> bool:
 
 
 class AwayLimit(Struct, frozen=True):
-    """How many nodes may be away (unavailable): `most` of all, and `limits` of single pools.
-
-    Not every pool has a limit of its own.
-    """
+    """How many nodes may be away (unavailable): `most` of all, and `limits` of some pools."""
 
     most: int
     # By pool.
@@ -179,8 +176,7 @@ class ControlPlane(Struct, frozen=True):
         for pod in pods:
             # An installer that has succeeded has done its work; a failed pod should be running.
             should_run = pod.phase is not PodPhase.SUCCEEDED
-            is_static = pod.mirror
-            if is_static and should_run and pod.node in why_away_by_node:
+            if pod.mirror and should_run and pod.node in why_away_by_node:
                 static_pods.append(pod)
         static_pods.sort(key=lambda pod: pod.key)
         nodes_with_etcd_pod = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}

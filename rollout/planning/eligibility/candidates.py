@@ -69,12 +69,10 @@ def is_excluded_by_name(name: str, selection: Selection) -> bool:
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
     """Return the selected nodes that `--exclude` does not name, and their pools."""
     # Most excluded nodes are excluded for another reason than the flag.
-    pool_by_node = {exclusion.node: exclusion.pool for exclusion in plan.excluded}
-    pool_by_node |= {node.name: node.pool for node in plan.nodes}
+    pools = {exclusion.node: exclusion.pool for exclusion in plan.excluded}
+    pools |= {node.name: node.pool for node in plan.nodes}
     return {
-        name: pool
-        for name, pool in pool_by_node.items()
-        if not is_excluded_by_name(name, plan.selection)
+        name: pool for name, pool in pools.items() if not is_excluded_by_name(name, plan.selection)
     }
 
 

@@ -85,14 +85,14 @@ def make_evidence(
     for node in nodes_rebooted_into_it:
         if node.name not in proving_names:
             reason_by_failed_node[node.name] = "not Ready, or runs another version"
-    first_reboot, last_reboot = reboots[0], reboots[-1]
+    last_reboot = reboots[-1]
     return Evidence(
         version=version,
         cluster=cluster,
         made_at=whole_second(now),
         nodes=tuple(sorted(proving_names)),
         failed=reason_by_failed_node,
-        first_reboot=whole_second(first_reboot),
+        first_reboot=whole_second(reboots[0]),
         last_reboot=whole_second(last_reboot),
         hours=round((now - last_reboot).total_seconds() / _HOUR, 1),
     )
@@ -206,10 +206,8 @@ def read_evidence(content: bytes) -> Evidence:
     major = document.format_version.partition(".")[0]
     own_major = FORMAT_VERSION.partition(".")[0]
     if document.kind != KIND or major != own_major:
-        kind_and_version = excerpt(f"{document.kind} {document.format_version}", 60)
-        raise ValueError(
-            f"it is {kind_and_version}, and this program reads {KIND} {FORMAT_VERSION}"
-        )
+        found = excerpt(f"{document.kind} {document.format_version}", 60)
+        raise ValueError(f"it is {found}, and this program reads {KIND} {FORMAT_VERSION}")
     if not is_version(document.version):
         raise ValueError(f"{excerpt(document.version)!r} is not a version")
     return document

@@ -81,6 +81,7 @@ class KnownImages(Struct, frozen=True):
 
     @classmethod
     def of(cls, observations: Iterable[HostObservation]) -> "KnownImages":
+        """Collect the images that hosts run (`current`), have staged, and can go back to."""
         present: dict[tuple[Stream, str], set[str]] = {}
         older: set[str] = set()
         for facts in observations:
