@@ -70,7 +70,7 @@ class CommandResult(Struct, frozen=True):
 
 
 class HostShell(Protocol):
-    """Runs constant commands on one host. Raises `SshError` or a subclass.
+    """Runs fixed commands on one host. Raises `SshError` or a subclass.
 
     `cli/wiring` chooses `ParamikoShell` or `AnsibleExecutor`, and adds `LoggedShell` for -vv.
     """

@@ -161,8 +161,8 @@ def test_nodes_without_an_earlier_version_are_left_out_with_the_reason(
         ),
         "worker-2": ("no-update", f"it runs 4081.2.1, not {BAD}"),
         "worker-6": (none, "/dev/vda4 has never booted successfully"),
-        "worker-7": (none, f"its other system is 4152.2.1, which is newer than {BAD}"),
-        "worker-8": (none, f"its other system is {BAD}, too"),
+        "worker-7": (none, f"its other OS image is 4152.2.1, which is newer than {BAD}"),
+        "worker-8": (none, f"its other OS image is {BAD}, too"),
         "worker-9": (
             none,
             "/dev/vda4 is being updated, or holds an update that has not booted yet",

@@ -79,7 +79,7 @@ def test_a_machine_goes_back_to_its_other_partition(
     reasons = {left["node"]: left["message"] for left in again.plan["excluded"]}
     assert reasons == {
         "worker-2": "/dev/vda4 is being updated, or holds an update that has not booted yet",
-        "worker-3": f"its other system is {STAGED_VERSION}, which is newer than {RUNNING_VERSION}",
+        "worker-3": f"its other OS image is {STAGED_VERSION}, which is newer than {RUNNING_VERSION}",
     }
 
 

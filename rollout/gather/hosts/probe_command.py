@@ -1,4 +1,4 @@
-"""The constant commands, in POSIX sh, that run on hosts.
+"""The fixed commands, in POSIX sh, that run on hosts.
 
 Only `detect.command`, which is the operator's, is inserted. A marker on both stdout and stderr
 begins each section, to tell tools' errors apart. update_engine comes last, with a timeout: without

@@ -85,7 +85,7 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
     why = _why_partition_unusable(values, engine.operation, has_booted=has_booted)
     earlier = version_or_empty(values.get("VERSION", ""))
     if not (why or earlier):
-        why = f"the system on {other} cannot be read: {complaint or _NO_RELEASE}"
+        why = f"the OS image on {other} cannot be read: {complaint or _NO_RELEASE}"
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     return _sign_of_version(running, earlier, booted=booted, target=other)
@@ -133,7 +133,7 @@ def _why_not_identified(booted_version: str, running: str) -> str:
     if booted_version == running:
         return ""
     name = booted_version or "no version"
-    return f"its os-release says {running}, and its booted system is {name}"
+    return f"its os-release says {running}, and its booted OS image is {name}"
 
 
 def _rollback_sign_of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
@@ -174,9 +174,9 @@ def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeploymen
 
 def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) -> Sign:
     if earlier == running:
-        return _sign(SourceAnswer.NOT_NEEDED, f"its other system is {earlier}, too", booted)
+        return _sign(SourceAnswer.NOT_NEEDED, f"its other OS image is {earlier}, too", booted)
     if _is_later_version(earlier, running):
-        why = f"its other system is {earlier}, which is newer than {running}"
+        why = f"its other OS image is {earlier}, which is newer than {running}"
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     return Sign(
         source=Source.ROLLBACK,

@@ -1,4 +1,4 @@
-"""The constant commands that choose which of its two systems a host boots next.
+"""The fixed commands that choose which of its two OS images a host boots next.
 
 They may run any number of times. `bootc rollback` and `rpm-ostree rollback` swap the systems, so
 they run only if the wanted one is not next already. Of two tools, the one that made the booted
