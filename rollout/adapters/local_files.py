@@ -59,7 +59,7 @@ class OutputPlace(Struct, frozen=True):
         reason = self._why_not_used(state) if is_checked else ""
         if reason:
             noun = "the link " if stat.S_ISLNK(state.st_mode) else ""
-            subject = f"{noun}{self.path}, in a directory that everyone can write to,"
+            subject = f"{noun}{self.path}, in a world-writable directory,"
             raise PermissionError(errno.EACCES, f"{subject} {reason}")
         return state
 

@@ -181,7 +181,7 @@ def rights() -> str:
             if right not in alike:
                 alike.append(right)
     return _table(
-        ("resource", "where", "verbs", "purpose"),
+        ("resource", "scope", "verbs", "purpose"),
         [_right(*key, alike) for key, alike in rows.items()],
     )
 
@@ -211,9 +211,10 @@ def _resource(right: Right) -> str:
 
 def _place(right: Right) -> str:
     if not right.namespace:
-        return "all"
+        return "cluster-wide"
     namespace = "" if right.resource == "namespaces" else f"`{right.namespace}`"
-    return ", ".join(part for part in (namespace, f"`{right.name}`" if right.name else "") if part)
+    name = f"`{right.name}`" if right.name else ""
+    return " in ".join(part for part in (name, namespace) if part)
 
 
 def keys() -> str:
@@ -261,7 +262,7 @@ def metrics() -> str:
         for family in Families("").all
         for metric in family.instrument.describe()
     ]
-    return _table(("metric", "kind", "labels", "description"), rows)
+    return _table(("metric", "type", "labels", "description"), rows)
 
 
 def commands() -> str:

@@ -86,7 +86,7 @@ def test_what_is_of_another_is_not_followed_entered_or_written_in_a_folder_that_
     for place, said in (
         (
             link,
-            f"the link {link}, in a directory that everyone can write to, belongs to nobody",
+            f"the link {link}, in a world-writable directory, belongs to nobody",
         ),
         (folders / "victim", "belongs to nobody"),
         (theirs(file), f"^.Errno 13. {file}, in .* belongs to nobody"),
@@ -249,10 +249,7 @@ def test_no_command_writes_through_it(shared: Path, victim: Path, start_lab: Sta
         link = planted(Path(words[-1].rpartition("=")[2]), victim)
         ended = invoked(victim.parent, lab.environment, words)
         assert (ended.code, victim.read_text()) == (ExitCode.ERROR, SECRET), ended
-        assert (
-            f"the link {link}, in a directory that everyone can write to, belongs to nobody"
-            in ended.stderr
-        )
+        assert f"the link {link}, in a world-writable directory, belongs to nobody" in ended.stderr
     assert victim.stat().st_mode & 0o777 == 0o644
 
 
