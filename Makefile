@@ -30,7 +30,7 @@ layers: ## check which package may import which
 lock: ## update the lock files of the image and the releases from pyproject.toml
 	UV=$(BIN)/uv .ci/lock
 
-fast: ## run the pure tests
+fast: ## run the fast tests, which start no lab and no program
 	$(BIN)/pytest -q -n 2 -m "not slow and not exhaustive"
 
 test: ## run the default tier of the tests

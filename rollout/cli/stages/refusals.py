@@ -186,7 +186,7 @@ def warn_of_blocked_rest(plan: RolloutPlan, allow: Container[str]) -> RestBlocke
     if not blockers:
         return None
     blocked = _blocked_text(blockers)
-    say(f"warning: {blocked}; nodes in progress will be finished, but no others will be started")
+    say(f"warning: {blocked}; nodes in flight will be finished, but no others will be drained")
     for line in finding_lines(blockers):
         say(f"  {line}")
     return RestBlocked(blocked)
