@@ -80,35 +80,40 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
     """Check records, each with the number of its line."""
     numbered = tuple(records)
     lines = parse_records(record for _, record in numbered)
-    check = _JournalChecker()
+    checker = _JournalChecker()
     for (number, _), line in zip(numbered, lines, strict=True):
         if line is not None:
-            check.add_line(number, line)
+            checker.add_line(number, line)
+    last_limit = checker.process.limit
     return CheckedJournal(
-        processes=check.process_count,
-        nodes=len(check.moved_nodes),
-        moves=check.move_count,
-        most_in_flight=check.most_in_flight,
-        limit=check.process.limit.most if check.process.limit else None,
-        violations=tuple(check.violations),
+        processes=checker.process_count,
+        nodes=len(checker.moved_nodes),
+        moves=checker.move_count,
+        most_in_flight=checker.most_in_flight,
+        limit=last_limit.most if last_limit else None,
+        violations=tuple(checker.violations),
     )
 
 
 @dataclass(slots=True)
 class _NodeState:
+    """A node in one process, from that process's lines."""
+
     phase: Phase = Phase.PENDING
     entered_phases: set[Phase] = field(default_factory=set)
     is_drained: bool = False
     was_started: bool = False
     # The node was taken up before its cordon, which then is no second start.
-    is_cordon_expected: bool = False
+    was_taken_up_uncordoned: bool = False
     outcome: Outcome | None = None
 
 
 @dataclass(slots=True)
 class _Process:
+    """One process of the run: the nodes that it worked on, and its limits, None if unknown."""
+
     # The number of nodes that percentages refer to; None if unknown.
-    selected: int | None = None
+    selected_count: int | None = None
     limit: AwayLimit | None = None
     most_failures: int | None = None
     nodes: dict[str, _NodeState] = field(default_factory=dict)
@@ -134,17 +139,28 @@ class _Process:
         if plan is None:
             return
         policy = plan.policy
-        selected = self.selected or 0
-        if self._can_compute(policy.max_unavailable):
-            self.limit = AwayLimit.of(policy, selected, requested_nodes(plan), nodes=())
-        if self._can_compute(policy.max_failures):
-            self.most_failures = policy.failure_limit(selected)
+        # Limits that are no percentages do not depend on this number.
+        selected_count = self.selected_count or 0
+        if self._is_computable(policy.max_unavailable):
+            self.limit = AwayLimit.of(policy, selected_count, requested_nodes(plan), nodes=())
+        if self._is_computable(policy.max_failures):
+            self.most_failures = policy.failure_limit(selected_count)
 
-    def _can_compute(self, limit: Count) -> bool:
-        return self.selected is not None or not limit.is_share
+    def _is_computable(self, limit: Count) -> bool:
+        return self.selected_count is not None or not limit.is_share
+
+
+# After these, the node may have pods to evict again.
+_EDGES_BEFORE_DRAIN = (Edge.REFILLED, Edge.CORDONED, Edge.TAKEN_UP)
 
 
 class _JournalChecker:
+    """Follows a journal line by line, and collects the violations.
+
+    A step with an edge moves a node to another phase. An edge in `TAKEN_UP` is a process
+    continuing a node that an earlier one has begun. `PROVEN` is a verified reboot.
+    """
+
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.process = _Process()
@@ -165,7 +181,7 @@ class _JournalChecker:
             case WaveStarted():
                 self._start_wave(number, line)
             case NodeStep():
-                self._apply_step(number, line)
+                self._move_node(number, line)
             case PodsEvicted():
                 self._check_evictions(number, line)
             case NodeFinished():
@@ -190,12 +206,13 @@ class _JournalChecker:
     def _start_wave(self, number: int, line: WaveStarted) -> None:
         process = self.process
         if process.in_flight:
-            others = tuple(sorted(process.in_flight))
-            self._report(Violation(number, Rule.WAVE_ORDER, other_nodes=others, wave=line.index))
+            in_flight = tuple(sorted(process.in_flight))
+            self._report(Violation(number, Rule.WAVE_ORDER, other_nodes=in_flight, wave=line.index))
         process.wave_by_node.update(dict.fromkeys(line.nodes, line.index))
         process.failures_before_wave[line.index] = len(process.failed)
 
-    def _apply_step(self, number: int, line: NodeStep) -> None:
+    def _move_node(self, number: int, line: NodeStep) -> None:
+        """Check a node's move to another phase, and apply it."""
         edge = line.edge
         # A step without an edge stays in its phase.
         if not isinstance(edge, Edge):
@@ -210,14 +227,20 @@ class _JournalChecker:
         if edge is Edge.CORDONED:
             self._check_start(number, line.node)
         is_taken_up = edge in TAKEN_UP
-        if is_taken_up or (edge is Edge.CORDONED and not node.is_cordon_expected):
+        is_first_cordon = edge is Edge.CORDONED and not node.was_taken_up_uncordoned
+        if is_taken_up or is_first_cordon:
             self._start_node(number, line.node)
-        node.is_cordon_expected = is_taken_up and line.phase is Phase.PENDING
-        self._apply_edge(number, line.node, edge)
+        node.was_taken_up_uncordoned = is_taken_up and line.phase is Phase.PENDING
+        self._check_reboot(number, line.node, edge)
+        if edge is Edge.EVICTED:
+            node.is_drained = True
+        elif edge in _EDGES_BEFORE_DRAIN:
+            node.is_drained = False
         node.phase = line.phase
         node.entered_phases.add(line.phase)
 
     def _start_node(self, number: int, name: str) -> None:
+        """Put the node in flight. It may be started once a process, until it succeeds."""
         process = self.process
         node = process.node(name)
         if node.was_started or name in self._succeeded:
@@ -230,10 +253,10 @@ class _JournalChecker:
     def _check_start(self, number: int, name: str) -> None:
         """Check that the node may be cordoned now, under the limits and in its wave."""
         process = self.process
-        reached = process.limit.why_full(name, process.in_flight) if process.limit else None
-        if reached:
+        full = process.limit.why_full(name, process.in_flight) if process.limit else None
+        if full:
             self._report(
-                Violation(number, Rule.LIMIT, name, other_nodes=reached.nodes, limit=reached.limit)
+                Violation(number, Rule.LIMIT, name, other_nodes=full.nodes, limit=full.limit)
             )
         wave = process.wave_by_node.get(name)
         if wave is None:
@@ -243,25 +266,18 @@ class _JournalChecker:
         if process.most_failures is not None and failures >= process.most_failures:
             self._report(Violation(number, Rule.MAX_FAILURES, name, limit=process.most_failures))
 
-    def _apply_edge(self, number: int, name: str, edge: Edge) -> None:
-        """Check that reboots are requested after drains, and proven after boots."""
+    def _check_reboot(self, number: int, name: str, edge: Edge) -> None:
+        """Check that a reboot is requested after the drain, and proven after boot and Ready."""
         node = self.process.node(name)
-        match edge:
-            case Edge.EVICTED:
-                node.is_drained = True
-            # REFILLED: new pods have come to the drained node.
-            case Edge.REFILLED | Edge.CORDONED | Edge.TAKEN_UP:
-                node.is_drained = False
-            case Edge.REBOOT_REQUESTED if not node.is_drained:
-                self._report(
-                    Violation(number, rule=Rule.DRAINED, node=name, phase=node.phase, edge=edge)
-                )
-            case Edge.PROVEN if not node.entered_phases >= {Phase.BOOTED, Phase.READY}:
-                self._report(
-                    Violation(number, rule=Rule.PROVEN, node=name, phase=node.phase, edge=edge)
-                )
-            case _:
-                return
+        if edge is Edge.REBOOT_REQUESTED and not node.is_drained:
+            self._report(
+                Violation(number, rule=Rule.DRAINED, node=name, phase=node.phase, edge=edge)
+            )
+        has_booted = {Phase.BOOTED, Phase.READY}.issubset(node.entered_phases)
+        if edge is Edge.PROVEN and not has_booted:
+            self._report(
+                Violation(number, rule=Rule.PROVEN, node=name, phase=node.phase, edge=edge)
+            )
 
     def _check_evictions(self, number: int, line: PodsEvicted) -> None:
         phase = self.process.node(line.node).phase
@@ -276,6 +292,7 @@ class _JournalChecker:
         if node.outcome is not None and line.node not in process.in_flight:
             self._report(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
         edge = line.edge if isinstance(line.edge, Edge) else None
+        # Either all of these are true, or none.
         signs_of_success = (line.succeeded, edge is Edge.PROVEN, node.phase is Phase.DONE)
         if any(signs_of_success) and not all(signs_of_success):
             self._report(
@@ -283,6 +300,7 @@ class _JournalChecker:
             )
         elif edge in (Edge.RETURNED, Edge.FAILED):
             # These moves have no step of their own.
+            self.move_count += 1
             self._check_last_move(number, line, edge)
         node.outcome = line.outcome
         process.in_flight.discard(line.node)
@@ -290,10 +308,8 @@ class _JournalChecker:
             self._succeeded.add(line.node)
 
     def _check_last_move(self, number: int, line: NodeFinished, edge: Edge) -> None:
-        self.move_count += 1
         phase = self.process.node(line.node).phase
-        target = TABLE[phase].get(edge)
-        if target is None:
+        if edge not in TABLE[phase]:
             self._report(
                 Violation(number, rule=Rule.TRANSITION, node=line.node, phase=phase, edge=edge)
             )
@@ -307,8 +323,10 @@ class _JournalChecker:
         if process.in_flight:
             in_flight = tuple(sorted(process.in_flight))
             self._report(Violation(number, Rule.ENDED, other_nodes=in_flight))
-        differing = process.succeeded ^ set(line.succeeded)
-        differing |= process.failed ^ {failed.node for failed in line.failed}
+        # Nodes that only the events or only the summary has with this outcome.
+        succeeded_in_one = process.succeeded ^ set(line.succeeded)
+        failed_in_one = process.failed ^ {failed.node for failed in line.failed}
+        differing = succeeded_in_one | failed_in_one
         if differing:
             self._report(Violation(number, Rule.SUMMARY, other_nodes=tuple(sorted(differing))))
 

@@ -1,8 +1,6 @@
 """All metrics, in base units. `cluster` is the first label."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import product
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +13,8 @@ from rollout.model.fleetlock import Slots, SlotState
 # Bounds in seconds: drains end at --drain-timeout (10m), and reboots take minutes.
 _DRAIN_BUCKETS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 _REBOOT_BUCKETS = (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0)
+
+_PREFIX = "node_rollout_"
 
 Instrument = TypeVar("Instrument", Gauge, Counter, Histogram)
 
@@ -36,22 +36,33 @@ class Family(Struct, Generic[Instrument], frozen=True):
         self.instrument.clear()
 
 
-def _family(
-    cluster: str,
-    make: Callable[..., Instrument],
-    name: str,
-    meaning: str,
-    *,
-    labels: tuple[str, ...] = (),
-) -> Family[Instrument]:
-    # In no global registry, so that one process can have several of these.
-    instrument = make(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
-    return Family(instrument, cluster, labels)
+class _Maker(Struct, frozen=True):
+    """Makes metrics of one cluster, in no registry, so that a process can have several of each."""
+
+    cluster: str
+
+    def gauge(self, name: str, meaning: str, *, labels: tuple[str, ...] = ()) -> Family[Gauge]:
+        gauge = Gauge(_PREFIX + name, meaning, ("cluster", *labels), registry=None)
+        return Family(gauge, self.cluster, labels)
+
+    def counter(self, name: str, meaning: str, *, labels: tuple[str, ...] = ()) -> Family[Counter]:
+        counter = Counter(_PREFIX + name, meaning, ("cluster", *labels), registry=None)
+        return Family(counter, self.cluster, labels)
+
+    def histogram(
+        self, name: str, meaning: str, *, labels: tuple[str, ...], buckets: Sequence[float]
+    ) -> Family[Histogram]:
+        histogram = Histogram(
+            _PREFIX + name, meaning, ("cluster", *labels), registry=None, buckets=buckets
+        )
+        return Family(histogram, self.cluster, labels)
 
 
 class ClusterFamilies:
+    """Metrics of the cluster's nodes and versions."""
+
     def __init__(self, cluster: str) -> None:
-        gauge = partial(_family, cluster, Gauge)
+        gauge = _Maker(cluster).gauge
         self.build = gauge(
             "build_info", "Version of rollout that wrote these metrics.", labels=("version",)
         )
@@ -84,11 +95,12 @@ class ClusterFamilies:
 
 
 class RunFamilies:
+    """Metrics of the current or last rollout."""
+
     def __init__(self, cluster: str) -> None:
-        gauge = partial(_family, cluster, Gauge)
-        counter = partial(_family, cluster, Counter)
-        drains = partial(_family, cluster, partial(Histogram, buckets=_DRAIN_BUCKETS))
-        reboots = partial(_family, cluster, partial(Histogram, buckets=_REBOOT_BUCKETS))
+        maker = _Maker(cluster)
+        gauge = maker.gauge
+        counter = maker.counter
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
             "nodes",
@@ -118,11 +130,17 @@ class RunFamilies:
             "Number of evictions that are blocked now, by disruption budget.",
             labels=("budget",),
         )
-        self.drain = drains("drain_duration_seconds", "Duration of drains.", labels=("pool",))
-        self.reboot = reboots(
+        self.drain = maker.histogram(
+            "drain_duration_seconds",
+            "Duration of drains.",
+            labels=("pool",),
+            buckets=_DRAIN_BUCKETS,
+        )
+        self.reboot = maker.histogram(
             "reboot_duration_seconds",
             "Time from the reboot command until the node is Ready.",
             labels=("pool",),
+            buckets=_REBOOT_BUCKETS,
         )
         self.failures = counter(
             "node_failures_total",
@@ -137,9 +155,11 @@ class RunFamilies:
 
 
 class AttemptFamilies:
+    """Metrics of passes of `operate`, and of other attempts such as `apply`."""
+
     def __init__(self, cluster: str) -> None:
-        gauge = partial(_family, cluster, Gauge)
-        counter = partial(_family, cluster, Counter)
+        gauge = _Maker(cluster).gauge
+        counter = _Maker(cluster).counter
         self.late = gauge(
             "deadline_late_seconds", "Seconds by which the forecast exceeds operate.finish-by."
         )
@@ -175,8 +195,11 @@ class Families:
 
     @property
     def all(self) -> Sequence[Family[Any]]:
-        groups = (self.cluster, self.run, self.attempts)
-        return [family for group in groups for family in vars(group).values()]
+        families = list[Family[Any]]()
+        for group in (self.cluster, self.run, self.attempts):
+            # Each attribute of a group is a family.
+            families += vars(group).values()
+        return families
 
 
 class FleetLockMetrics(Collector):
@@ -184,13 +207,12 @@ class FleetLockMetrics(Collector):
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        # Empty until the FleetLock server replaces them.
-        self.slots: Callable[[], Slots] = Slots
-        self.in_hand: Callable[[], int] = int
+        # The FleetLock server replaces these two functions.
+        self.read_slots: Callable[[], Slots] = Slots
+        self.count_nodes_in_hand: Callable[[], int] = lambda: 0
         self._collect_lock = Lock()
-        gauge = partial(_family, cluster, Gauge)
-        counter = partial(_family, cluster, Counter)
-        self._requests = counter(
+        gauge = _Maker(cluster).gauge
+        self._requests = _Maker(cluster).counter(
             "fleetlock_requests_total",
             "Responses to hosts, by request and kind of response.",
             labels=("request", "kind"),
@@ -210,18 +232,19 @@ class FleetLockMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         # Another scrape must not find the gauge of held slots cleared.
         with self._collect_lock:
-            return self._collect()
+            self._in_hand().set(self.count_nodes_in_hand())
+            self._refresh_held_slots()
+            metrics = list[Metric]()
+            for family in (self._requests, self._held, self._in_hand):
+                metrics += family.instrument.collect()
+            return metrics
 
-    def _collect(self) -> Sequence[Metric]:
-        slots = self.slots()
+    def _refresh_held_slots(self) -> None:
+        """Set the slots by group and state, also to 0 for states that no slot of a group has."""
+        slots = self.read_slots().all
         self._held.clear()
-        held = [(slot.group, slot.state) for slot in slots.all]
-        groups = {slot.group for slot in slots.all}
-        for group, state in product(groups, SlotState):
-            self._held(group, state.value).set(held.count((group, state)))
-        self._in_hand().set(self.in_hand())
-        return [
-            metric
-            for family in (self._requests, self._held, self._in_hand)
-            for metric in family.instrument.collect()
-        ]
+        groups_and_states = [(slot.group, slot.state) for slot in slots]
+        for group in {slot.group for slot in slots}:
+            for state in SlotState:
+                count = groups_and_states.count((group, state))
+                self._held(group, state.value).set(count)

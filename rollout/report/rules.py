@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
-from rollout.model.text import joined, printable, shortened
+from rollout.model.text import printable, shortened
 from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import policy_document
@@ -30,7 +30,7 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
 
 
 def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterator[str]:
-    """Yield `Window: Mon 22:00 6h: closed, opens in 3h00m (Mon 22:00)`."""
+    """Yield `Window: Mon 22:00 6h: closed, opens in 3h00m (Mon 22:00)`, and one on freezes."""
     schedule = Schedule.of(policy)
     current_opening = schedule.current_opening(now)
     next_opening = schedule.next_opening(now)
@@ -38,21 +38,25 @@ def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterat
     def relative_and_exact(time: datetime) -> str:
         return f"in {_time_until(time, now)} ({schedule.written_time(time)})"
 
+    # Nodes may start from then on; empty if never.
     next_begin = relative_and_exact(next_opening.begin) if next_opening else ""
     wait_clause = "; apply waits for it" if policy.wait and not current_opening else ""
     if policy.windows:
-        state = joined(", ", "closed", f"opens {next_begin}" if next_begin else "")
         if current_opening:
             state = f"open for another {_time_until(current_opening.end, now)}"
+        elif next_begin:
+            state = f"closed, opens {next_begin}"
+        else:
+            state = "closed"
         subject = f"Window of pool {pool}" if pool else "Window"
         yield f"{subject}: {printable('; '.join(policy.windows))}: {state}{wait_clause}"
-    frozen = schedule.active_freezes(now)
-    if frozen and policy.windows:
+    active_freezes = schedule.active_freezes(now)
+    if active_freezes and policy.windows:
         # The windows' line already says when the next one opens.
-        yield f"Freeze: {shortened(frozen)}: frozen"
-    elif frozen:
+        yield f"Freeze: {shortened(active_freezes)}: frozen"
+    elif active_freezes:
         state = f"frozen; ends {next_begin}" if next_begin else "frozen"
-        yield f"Freeze: {shortened(frozen)}: {state}{wait_clause}"
+        yield f"Freeze: {shortened(active_freezes)}: {state}{wait_clause}"
     elif policy.freezes:
         next_freeze = schedule.next_freeze(now)
         state = f"starts {relative_and_exact(next_freeze.begin)}" if next_freeze else "over"
@@ -61,9 +65,10 @@ def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterat
 
 def _time_until(then: datetime, now: datetime) -> str:
     """Return `3h20m`, or from one day `2d03h`."""
-    seconds = (then - now).total_seconds()
-    days, seconds_of_day = divmod(seconds, 86400)
-    return f"{int(days)}d{int(seconds_of_day // 3600):02}h" if days else elapsed(seconds)
+    time_left = then - now
+    if time_left.days == 0:
+        return elapsed(time_left.total_seconds())
+    return f"{time_left.days}d{time_left.seconds // 3600:02}h"
 
 
 POOL = "[[pool]]"
@@ -137,7 +142,10 @@ def _as_flag(flag: str, value: object) -> str:
 
 
 def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield pairs such as `--canary`, 2 and, for a whole table, `[[pool]]`, `db, role=db`."""
+    """Yield pairs such as `--canary`, 2 and, for a whole table, `[[pool]]`, `db, role=db`.
+
+    `prefix` is the path of these rules in the policy, such as `gates.windows.`.
+    """
     for name, value in rules.items():
         if isinstance(value, dict):
             yield from flat_rules(value, f"{prefix}{name}.")
@@ -147,8 +155,8 @@ def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
                     yield _TABLE_HEADERS[name], _table_text(table)
         else:
             # A flag does not name its section.
-            flag = f"--{name.replace('_', '-')}"
-            yield _KEY_OR_FLAG.get(prefix + name, flag), value
+            usual_flag = f"--{name.replace('_', '-')}"
+            yield _KEY_OR_FLAG.get(prefix + name, usual_flag), value
 
 
 def _table_text(table: Mapping[str, object]) -> str:

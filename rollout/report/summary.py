@@ -33,13 +33,19 @@ _REASONS_TO_START_LATER = (ExclusionReason.DEFERRED, ExclusionReason.VERSION_HEL
 
 
 class _Step(NamedTuple):
-    """A lead with its command, or a sentence without one."""
+    """A lead with its command, or a sentence without one.
+
+    Commands with the leads `_SEE` and `_GO_ON` are printed below `Next:`, those with `_THEN` below
+    the command before.
+    """
 
     lead: str
     command: str = ""
 
 
 class _FindingRow(NamedTuple):
+    """What happened to nodes. `fixes` are commands or sentences."""
+
     sign: str
     nodes: str
     text: str
@@ -60,11 +66,9 @@ def summary_text(
         *_not_done_rows(result.not_done, width),
         *_not_started_rows(result, width),
     )
-    steps = (
-        _steps_to_next_pass(result)
-        if unattended
-        else (*_next_steps(result), *_steps_without_failed(result))
-    )
+    steps = [*_steps_to_next_pass(result)]
+    if not unattended:
+        steps = [*_next_steps(result), *_steps_without_failed(result)]
     steps_with_flags = [
         step._replace(command=with_flags(step.command)) if step.command else step for step in steps
     ]
@@ -89,8 +93,8 @@ def _headline(result: RunResult, took: float) -> str:
 def _failure_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     most = _MOST_ROWS if width else len(result.failed)
     for failure in result.failed[:most]:
-        fixes = [*(failure.fixes or (failure.hint,)), failure.diagnosis.console]
-        printable_fixes = [printable(fix) for fix in fixes if fix]
+        fixes = failure.fixes or (failure.hint,)
+        printable_fixes = [printable(fix) for fix in (*fixes, failure.diagnosis.console) if fix]
         yield _FindingRow("✘", printable(failure.node), what_failed(failure), printable_fixes)
     hidden_count = len(result.failed) - most
     if hidden_count > 0:
@@ -115,17 +119,20 @@ def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_
 def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     # `_not_done_rows` lists these.
     listed_above = {entry.node for entry in result.not_done}
-    names_by_text: dict[str, list[str]] = {}
-    left = [(entry, "skipped") for entry in result.skipped]
-    left += [(entry, "not started") for entry in result.not_started]
-    for entry, state in left:
-        if entry.node not in listed_above:
-            names_by_text.setdefault(_why_left(entry, state), []).append(entry.node)
-    for text, names in names_by_text.items():
-        yield _FindingRow("·", shortened(names, most=3 if width else len(names)), text)
+    reasons_and_nodes = [
+        (_reason_not_started(entry, "skipped"), entry.node) for entry in result.skipped
+    ]
+    reasons_and_nodes += [
+        (_reason_not_started(entry, "not started"), entry.node) for entry in result.not_started
+    ]
+    names_by_reason = grouped(
+        (reason, node) for reason, node in reasons_and_nodes if node not in listed_above
+    )
+    for reason, names in names_by_reason.items():
+        yield _FindingRow("·", shortened(names, most=3 if width else len(names)), reason)
 
 
-def _why_left(entry: NotStarted, state: str) -> str:
+def _reason_not_started(entry: NotStarted, state: str) -> str:
     message = printable(entry.message)
     # The message about a begun node says its state.
     return message if entry.was_begun else f"{state}: {message}"
@@ -133,14 +140,15 @@ def _why_left(entry: NotStarted, state: str) -> str:
 
 def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
     """Yield `✘ w-1  is not Ready   → kubectl describe node w-1`."""
+    # Wider names do not move the texts of the other rows.
     widths = [len(row.nodes) for row in rows if len(row.nodes) <= _WIDEST_NAME]
     name_width = max(widths, default=0)
     for row in rows:
         line = f"{row.sign} {row.nodes:<{name_width}}  {row.text}"
         if len(row.fixes) == 1:
-            with_fix = f"{line}   → {row.fixes[0]}"
-            if not width or len(with_fix) <= width:
-                yield with_fix
+            line_with_fix = f"{line}   → {row.fixes[0]}"
+            if not width or len(line_with_fix) <= width:
+                yield line_with_fix
                 continue
         yield wrap(line, width, hang=len(_INDENT))
         for fix in row.fixes:
@@ -155,13 +163,15 @@ def _step_lines(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
             if lead != previous_lead:
                 yield "Next:"
         elif lead != _THEN:
-            yield wrap(capitalize(lead) + (":" if command else ""), width)
+            colon = ":" if command else ""
+            yield wrap(f"{capitalize(lead)}{colon}", width)
         if command:
             yield f"{_INDENT}{command}"
         previous_lead = lead
 
 
 def rehearsal_ending(result: RunResult, width: int | None) -> str:
+    """Return the nodes that a dry run leaves out."""
     lines = []
     absent = absence_counts(result.not_done, result.left_out)
     if absent:
@@ -181,6 +191,7 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 
 def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
+    """Yield the steps after a pass of `operate`, which continues by itself."""
     if any(entry.reason not in _REASONS_TO_START_LATER for entry in result.not_done):
         yield _Step(_SEE, "rollout doctor")
     if result.failed:
@@ -195,30 +206,25 @@ def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
 
 def _next_steps(result: RunResult) -> Iterator[_Step]:
     """Yield the steps after another rollout, else for a held version, else for failed nodes."""
-    if _is_fenced(result):
-        yield _Step(_SEE, "rollout status --run")
-        if _has_lost_lock(result):
-            yield _Step(_THEN, "rollout resume")
-        else:
-            # Under a lock of its own, the other rollout may still be running.
-            yield _Step("after the other rollout has ended", "rollout resume")
+    if _was_stopped_by_other(result):
+        yield from _steps_after_other(result)
         return
     command = _continue_command(result)
-    if result.deferred and _has_only_deferred_left(result):
+    if result.deferred and _is_rest_deferred(result):
         # This process runs on a node that it cannot reboot.
         yield _Step("continue from another node", command)
         return
-    is_trouble = _has_new_trouble(result)
-    release = _release_command(result)
+    has_new_trouble = _has_new_trouble(result)
+    release_command = _release_command(result)
     failed_names = _failed_names(result)
-    if release or is_trouble:
-        yield _Step(_SEE, "rollout doctor" if is_trouble else "rollout status")
-    if release:
-        yield _Step(_after_fixing(result), release)
+    if release_command or has_new_trouble:
+        yield _Step(_SEE, "rollout doctor" if has_new_trouble else "rollout status")
+    if release_command:
+        yield _Step(_after_fixing(result), release_command)
         yield _Step(_THEN, command)
     elif failed_names:
         yield _Step(_after_fixing_failed(result, failed_names), command)
-    elif is_trouble:
+    elif has_new_trouble:
         yield _Step(_after_fixing(result), command)
     elif not result.complete:
         lead = "after changing the windows" if _needs_other_windows(result) else _GO_ON
@@ -229,15 +235,27 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         yield _Step(lead, _start_command(result))
 
 
-def _has_only_deferred_left(result: RunResult) -> bool:
+def _is_rest_deferred(result: RunResult) -> bool:
+    """Whether all nodes that are not done failed earlier, or wait for a run on another node."""
     return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
-def _is_fenced(result: RunResult) -> bool:
+def _was_stopped_by_other(result: RunResult) -> bool:
+    """Whether this process had to leave a node to another process."""
     return any(failure.outcome is Outcome.FENCED for failure in result.failed)
 
 
+def _steps_after_other(result: RunResult) -> Iterator[_Step]:
+    yield _Step(_SEE, "rollout status --run")
+    if _has_lost_lock(result):
+        yield _Step(_THEN, "rollout resume")
+    else:
+        # Under a lock of its own, the other rollout may still be running.
+        yield _Step("after the other rollout has ended", "rollout resume")
+
+
 def _has_lost_lock(result: RunResult) -> bool:
+    """Whether a process stopped by another lost the lock, not just a node."""
     return any(
         failure.outcome is Outcome.FENCED and not isinstance(failure.finding, NodeMarkedByOther)
         for failure in result.failed
@@ -279,15 +297,18 @@ def _after_fixing_failed(result: RunResult, failed_names: str) -> str:
 def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
     """Offer to leave out failed nodes, because a dead host would fail forever."""
     failed_names = _failed_names(result)
-    if not failed_names or _is_fenced(result):
+    if not failed_names or _was_stopped_by_other(result):
         return
     if not result.not_started:
         yield _Step(f"to end the rollout without {failed_names}", "rollout abort")
         return
+    lead = f"to continue without {failed_names}"
     release = _release_command(result)
-    yield _Step(f"to continue without {failed_names}", release or "rollout resume")
     if release:
+        yield _Step(lead, release)
         yield _Step(_THEN, "rollout resume")
+    else:
+        yield _Step(lead, "rollout resume")
 
 
 def _continue_command(result: RunResult) -> str:
@@ -295,15 +316,16 @@ def _continue_command(result: RunResult) -> str:
     needs_retry = any(failure.outcome is not Outcome.STRANDED for failure in result.failed)
     if needs_retry or result.failed_before:
         needed = max((failure.needed_drain_seconds for failure in result.failed), default=0)
-        longer = f" --drain-timeout {Duration(needed)}" if needed else ""
-        return f"rollout resume --retry-failed{longer}"
-    has_nodes_left = result.not_started or result.left_over
+        timeout_flag = f" --drain-timeout {Duration(needed)}" if needed else ""
+        return f"rollout resume --retry-failed{timeout_flag}"
+    has_nodes_left = bool(result.not_started or result.left_over)
     if result.failed or (result.resumable and has_nodes_left):
         return "rollout resume"
     return _start_command(result)
 
 
 def _start_command(result: RunResult) -> str:
+    """Return the command for a new rollout with the same aim."""
     unwanted_version = result.rollback
     if unwanted_version:
         return f"rollout rollback {shell_word(unwanted_version)}"
@@ -311,9 +333,10 @@ def _start_command(result: RunResult) -> str:
 
 
 def _release_command(result: RunResult) -> str:
-    held = [
+    """Return the command that ends the holds of all versions in the way; empty for none."""
+    versions_of_nodes = [
         entry.version for entry in result.not_done if entry.reason is ExclusionReason.VERSION_HELD
     ]
-    versions = dict.fromkeys((*result.held, *held))
+    versions = dict.fromkeys((*result.held, *versions_of_nodes))
     arguments = [shell_word(version) for version in versions if version]
     return " ".join(["rollout release", *arguments]) if arguments else ""

@@ -75,8 +75,8 @@ def serve_fleetlock(settings: Settings) -> None:
         # Report a bad certificate before any thread is started.
         listening.check_certificate()
         with running_service(context) as service:
-            fleetlock_metrics.slots = lambda: context.slots.cached
-            fleetlock_metrics.in_hand = lambda: service.worker.thread_count
+            fleetlock_metrics.read_slots = lambda: context.slots.cached
+            fleetlock_metrics.count_nodes_in_hand = lambda: service.worker.thread_count
             exposition = wiring.exposition(metrics, fleetlock_metrics)
 
             def report_address(url: str) -> None:
