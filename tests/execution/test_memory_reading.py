@@ -70,7 +70,9 @@ def test_it_is_refused_left_as_it_is_and_reset(
     with pytest.raises(ApiError, match="left unchanged"):
         change_memory(api, NAMESPACE, lambda memory: memory)
     assert stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["memory.json"] == TEXTS[what]
-    assert change_memory(api, NAMESPACE, lambda memory: memory, anew=True) == NO_MEMORY
+    assert (
+        change_memory(api, NAMESPACE, lambda memory: memory, replace_unreadable=True) == NO_MEMORY
+    )
     assert json.loads(
         stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["memory.json"]
     ) == {"format_version": "1.0", "nodes": {}, "versions": {}, "evidence": {}}
@@ -158,7 +160,9 @@ def test_a_damaged_config_map_is_refused_and_replaced(what: str) -> None:
     answers = Answers(BODIES[what], [])
     api = cast("ClusterApi", answers)
     assert_unreadable(api)
-    assert change_memory(api, NAMESPACE, lambda memory: memory, anew=True) == NO_MEMORY
+    assert (
+        change_memory(api, NAMESPACE, lambda memory: memory, replace_unreadable=True) == NO_MEMORY
+    )
     (written,) = answers.written
     assert cast("dict[str, Any]", written)["data"].keys() == {"memory.json"}
 

@@ -338,7 +338,9 @@ def _change_memory(
     before = with_patience(read_stored_memory, api, namespace).content
     if not may_reset:
         require_readable_memory(before)
-    after = with_patience(lambda: change_memory(api, namespace, change, anew=may_reset))
+    after = with_patience(
+        lambda: change_memory(api, namespace, change, replace_unreadable=may_reset)
+    )
     return before, after
 
 

@@ -48,16 +48,20 @@ _FRESH_SECONDS = 1.0
 _WRITE_SECONDS = 30.0
 
 
-def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
+def change_memory(
+    api: ClusterApi, namespace: str, change: Change, *, replace_unreadable: bool = False
+) -> Memory:
     """Change the memory; return the new one.
 
-    Raises `ApiError`, also for an unreadable memory, unless `anew` replaces it.
+    Raises `ApiError`, also for an unreadable memory, unless that is to be replaced.
     """
 
     def change_readable(memory: Memory) -> Memory:
-        if memory.why_unreadable and not anew:
+        if not memory.why_unreadable:
+            return change(memory)
+        if not replace_unreadable:
             raise ApiError(f"{memory.why_unreadable}: it is left unchanged")
-        return change(NO_MEMORY if memory.why_unreadable else memory)
+        return change(NO_MEMORY)
 
     return rewrite(api, memory_document(namespace), read_stored_memory, change_readable)
 
@@ -86,6 +90,8 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class _EndNote:
+    """A `Change` that adds the end of a node, and finds out whether the version was held before."""
+
     ended: EndedNode
     now: datetime
     # Whether the version was held just before: someone may have released it meanwhile.
@@ -98,6 +104,12 @@ class _EndNote:
 
 @dataclass
 class RunMemory:
+    """The memory as one rollout reads and writes it, from many threads.
+
+    A version is held after it has failed on too many nodes, or because someone holds it: nodes that
+    would boot it do not start. Pending changes are those whose write has failed.
+    """
+
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
@@ -121,7 +133,7 @@ class RunMemory:
     _warned: set[str] = field(default_factory=set)
     _unreported: dict[str, HeldVersion] = field(default_factory=dict)
     _unwritable: MemoryUnwritable | None = None
-    _has_tried_to_write: bool = False
+    _is_unwritable_known: bool = False
 
     def require_fresh_read(self) -> None:
         with self._mutex:
@@ -132,8 +144,8 @@ class RunMemory:
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
-        paused = why_all_paused(self._read_recent(), self.cluster.api.server_time())
-        return paused or self._why_unwritable() or self._why_held(planned)
+        all_paused = why_all_paused(self._read_recent(), self.cluster.api.server_time())
+        return all_paused or self._why_unwritable() or self._why_held(planned)
 
     def _why_unreadable(self) -> MemoryUnreadable | None:
         why = self._read_recent().why_unreadable
@@ -145,6 +157,7 @@ class RunMemory:
         return why_held(self._read_recent(), planned.staged_version, self.failure_limit)
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
+        """Return why the node must not boot the version (None if unknown), or None if it may."""
         self.require_fresh_read()
         unreadable = self._why_unreadable()
         if unreadable:
@@ -160,12 +173,16 @@ class RunMemory:
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the held versions that these nodes wait for."""
-        versions = dict.fromkeys(
-            node.staged_version for node in nodes if not self._may_start_though_held(node.name)
-        )
         with self._mutex:
-            seen = self._seen
-        return tuple(version for version in versions if why_held(seen, version, self.failure_limit))
+            memory = self._seen
+        held_versions: list[str] = []
+        for node in nodes:
+            version = node.staged_version
+            is_held = why_held(memory, version, self.failure_limit) is not None
+            waits_for_it = is_held and not self._may_start_though_held(node.name)
+            if waits_for_it and version not in held_versions:
+                held_versions.append(version)
+        return tuple(held_versions)
 
     def end_abort_pause(self) -> None:
         """End an abort's pause, because a person starts a rollout."""
@@ -185,6 +202,7 @@ class RunMemory:
             self.report.tell(VersionHeld(self.report.now, version, (), cause_of(held)))
 
     def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
+        """Remember how the node ended. A version that this holds is reported by `report_held`."""
         version = planned.staged_version
         ended = EndedNode(
             node=planned.name,
@@ -196,25 +214,27 @@ class RunMemory:
         )
         note = _EndNote(ended, self._now)
         with self._mutex:
-            # Spares a write if nothing changes.
             has_been_read = self._seen_at > float("-inf")
             if has_been_read and note(self._seen) == self._seen:
+                # Nothing changes, so spare the write.
                 return
             self._pending.append(note)
             self._write()
-            held = why_held(self._seen, version)
-            if isinstance(held, HeldVersion) and not note.was_held:
-                self._unreported[version] = held
+            why_held_now = why_held(self._seen, version)
+            if isinstance(why_held_now, HeldVersion) and not note.was_held:
+                self._unreported[version] = why_held_now
 
     def _may_start_though_held(self, node: str) -> bool:
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
+        """Report the versions that are held since the last report."""
         with self._mutex:
-            held = self._unreported
+            unreported = self._unreported
             self._unreported = {}
-            self.newly_held = tuple(dict.fromkeys((*self.newly_held, *held)))
-        for version, finding in held.items():
+            # A version that someone has released may be held a second time.
+            self.newly_held = tuple(dict.fromkeys((*self.newly_held, *unreported)))
+        for version, finding in unreported.items():
             message = f"{cause_of(finding)}. Nodes that have it staged are left out"
             self.report.tell(VersionHeld(self.report.now, version, finding.nodes, message))
 
@@ -222,7 +242,7 @@ class RunMemory:
     def _now(self) -> datetime:
         return self.cluster.api.server_time() or self.cluster.clock.now()
 
-    def _with_pending(self, memory: Memory) -> Memory:
+    def _with_pending_changes(self, memory: Memory) -> Memory:
         for change in self._pending:
             memory = change(memory)
         return memory
@@ -232,10 +252,10 @@ class RunMemory:
         if not self.unattended:
             return None
         with self._mutex:
-            if not self._has_tried_to_write:
-                why = self.cluster.ask(lambda api: why_unwritable(api, self.namespace))
-                self._unwritable = MemoryUnwritable(why.message) if why else None
-                self._has_tried_to_write = True
+            if not self._is_unwritable_known:
+                error = self.cluster.ask(lambda api: why_unwritable(api, self.namespace))
+                self._unwritable = MemoryUnwritable(error.message) if error else None
+                self._is_unwritable_known = True
             return self._unwritable
 
     def _read_recent(self) -> Memory:
@@ -243,9 +263,10 @@ class RunMemory:
             return self._read()
 
     def _read(self) -> Memory:
-        """Read at most once a second, with the lock held."""
+        """Read at most once a second, unless a fresh read is required. The mutex must be held."""
         now = self.cluster.clock.monotonic()
-        if now - self._seen_at < _FRESH_SECONDS and not self._needs_fresh_read:
+        is_fresh = now - self._seen_at < _FRESH_SECONDS
+        if is_fresh and not self._needs_fresh_read:
             return self._seen
         self._needs_fresh_read = False
         try:
@@ -253,13 +274,14 @@ class RunMemory:
         except ApiError as error:
             self._warn(f"cannot read the failure history: {error.message}")
         else:
-            self._seen = self._with_pending(memory)
+            self._seen = self._with_pending_changes(memory)
             if memory.why_unreadable:
                 self._warn(f"{memory.why_unreadable}: rollout takes on no more nodes")
         self._seen_at = now
         return self._seen
 
     def _write(self) -> None:
+        """Write the pending changes; a failure is reported, and the next write repeats them."""
         try:
             self.check_may_act()
             deadline = self.cluster.deadline_within(_WRITE_SECONDS)
@@ -269,13 +291,14 @@ class RunMemory:
             return
         except ApiError as error:
             self._warn(f"cannot write the failure history: {error.message}")
-            self._seen = self._with_pending(self._seen)
+            # The changes count in this process all the same.
+            self._seen = self._with_pending_changes(self._seen)
         else:
             self._pending.clear()
 
     def _rewrite(self, api: ClusterApi) -> Memory:
         self.check_may_act()
-        return change_memory(api, self.namespace, self._with_pending)
+        return change_memory(api, self.namespace, self._with_pending_changes)
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:

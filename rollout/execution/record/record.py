@@ -250,11 +250,17 @@ _UNDO = "Undo what it began and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
+    """Writes the record of this rollout.
+
+    An ended record of another rollout is replaced only when the first node starts. Until then, the
+    new record is deferred, so a rollout that starts no node leaves the old one in place.
+    """
+
     cluster: PatientApi
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # Waits for `write_deferred`.
+    # The new ConfigMap, while another rollout's record is in place.
     _deferred: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
@@ -267,6 +273,7 @@ class RunRecord:
         self._write(partial(self._create_or_defer, body, plan.plan_id))
 
     def write_deferred(self, run_id: str) -> None:
+        """Replace another rollout's record, unless that is done."""
         if self._deferred is not None:
             self._write(partial(self._create_or_replace, self._deferred, run_id))
             self._deferred = None
@@ -279,9 +286,10 @@ class RunRecord:
         if stored is None:
             self._create(body)
             return
-        self._refuse_unfinished(stored, run_id)
+        self._require_replaceable(stored, run_id)
         # It is ours if the answer to an earlier write was lost.
-        if stored.run_id != run_id:
+        is_ours = stored.run_id == run_id
+        if not is_ours:
             self._deferred = body
 
     def _create_or_replace(self, body: dict[str, Any], run_id: str) -> None:
@@ -289,9 +297,10 @@ class RunRecord:
         if stored is None:
             self._create(body)
             return
-        self._refuse_unfinished(stored, run_id)
-        # It may be ours already.
-        if stored.run_id != run_id:
+        self._require_replaceable(stored, run_id)
+        # It is ours if the answer to an earlier write was lost.
+        is_ours = stored.run_id == run_id
+        if not is_ours:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
             replacement = {**body, "metadata": metadata}
             self.cluster.ask(lambda api: api.replace(self.document.path, replacement))
@@ -302,7 +311,7 @@ class RunRecord:
     def _create(self, body: dict[str, Any]) -> None:
         self.cluster.ask(lambda api: api.create(self.document.collection, body))
 
-    def _refuse_unfinished(self, stored: StoredRecord, run_id: str) -> None:
+    def _require_replaceable(self, stored: StoredRecord, run_id: str) -> None:
         """`BlockedError` if it is another rollout's that is unfinished, or not understood."""
         if stored.problem:
             raise BlockedError(
@@ -329,8 +338,10 @@ class RunRecord:
             )
         self._last_wave = stored.last_wave
         policy = with_timeouts_of(stored.plan.policy, timeouts_from)
-        changed = replace(stored.plan, policy=policy) if policy != stored.plan.policy else None
-        self._write_state(ended=False, plan=changed)
+        changed_plan = None
+        if policy != stored.plan.policy:
+            changed_plan = replace(stored.plan, policy=policy)
+        self._write_state(ended=False, plan=changed_plan)
 
     def store_health(self, wave: int, health: Health) -> None:
         """Store the health before a wave, for a process that continues after a crash.
@@ -338,13 +349,13 @@ class RunRecord:
         Failed writes are ignored. If the health is too large, only the wave's number is written.
         """
         self._last_wave = wave
-        written = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))
-        if len(written) > _MOST_HEALTH:
-            written = self._without_health()
+        encoded = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))
+        if len(encoded) > _MOST_HEALTH:
+            encoded = self._encode_wave_without_health()
         with suppress(ApiError):
-            self._rewrite(partial(_put_wave, written=written))
+            self._rewrite(lambda body: _put_wave(body, encoded))
 
-    def _without_health(self) -> bytes:
+    def _encode_wave_without_health(self) -> bytes:
         return msgspec.json.encode(_StoredWave(wave=self._last_wave))
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
@@ -364,7 +375,7 @@ class RunRecord:
             self.notice(f"warning: {outcome}: {removal_error.message}")
 
     def _mark_ended(self, *, stopped: bool) -> bool:
-        """Return whether it worked."""
+        """Return whether the record is marked as ended now."""
         try:
             self._write_state(ended=True, stopped=stopped)
         except ApiNotFoundError:
@@ -376,6 +387,7 @@ class RunRecord:
         return True
 
     def _remove(self) -> ApiError | None:
+        """Return the error if the record could not be removed."""
         try:
             self.cluster.ask(lambda api: api.delete(self.document.path))
         except ApiNotFoundError:
@@ -389,36 +401,39 @@ class RunRecord:
     ) -> None:
         """Write whether the rollout has ended; a `plan` replaces the stored one."""
 
-        def mark(body: dict[str, Any]) -> None:
-            annotations = body["metadata"].get("annotations") or {}
-            body["metadata"]["annotations"] = {
-                **{name: value for name, value in annotations.items() if name != marks.ORIGIN},
-                marks.ENDED: "true" if ended else "false",
-                marks.STOPPED: "true" if stopped else "false",
-                **self._origin_mark,
-            }
+        def change(body: dict[str, Any]) -> None:
+            annotations = dict(body["metadata"].get("annotations") or {})
+            # An earlier process may have set it.
+            annotations.pop(marks.ORIGIN, None)
+            annotations[marks.ENDED] = "true" if ended else "false"
+            annotations[marks.STOPPED] = "true" if stopped else "false"
+            annotations.update(self._origin_mark)
+            body["metadata"]["annotations"] = annotations
             if ended:
                 # Nobody waits for this health any more.
-                _put_wave(body, self._without_health())
+                _put_wave(body, self._encode_wave_without_health())
             if plan is not None:
                 _replace_plan(body, plan)
 
-        self._rewrite(mark)
+        self._rewrite(change)
 
     def _rewrite(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """PUT the ConfigMap, so that a rollout needs no right to patch it."""
+        """Read, change and replace the ConfigMap, so that a rollout needs no right to patch it."""
 
-        def rewrite(api: ClusterApi) -> None:
+        def rewrite_once(api: ClusterApi) -> None:
             body = self.document.read(api).config_map
             if body is None:
                 raise ApiNotFoundError(f"{self.document.origin} is gone")
             change(body)
             api.replace(self.document.path, body)
 
-        self.cluster.ask(lambda api: compare_and_swap(partial(rewrite, api), self.document.origin))
+        self.cluster.ask(
+            lambda api: compare_and_swap(lambda: rewrite_once(api), self.document.origin)
+        )
 
     @property
     def _origin_mark(self) -> dict[str, str]:
+        """The annotation that `rollout operate` runs the rollout, if it does."""
         return {marks.ORIGIN: marks.OPERATE} if self.unattended else {}
 
     def _body(self, plan: RolloutPlan, holder: str) -> dict[str, Any]:
@@ -441,21 +456,22 @@ class RunRecord:
         }
 
 
-def _put_wave(body: dict[str, Any], written: bytes) -> None:
-    body["data"] = {**(body.get("data") or {}), HEALTH_KEY: written.decode()}
+def _put_wave(body: dict[str, Any], encoded_wave: bytes) -> None:
+    body["data"] = {**(body.get("data") or {}), HEALTH_KEY: encoded_wave.decode()}
 
 
 def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
-    content = _plan_data(encode_plan(with_id(plan)))
+    plan_data = _plan_data(encode_plan(with_id(plan)))
     for part in ("data", "binaryData"):
-        changed = dict(body.get(part) or {})
+        content = dict(body.get(part) or {})
         # The new plan may be packed, and the old one not.
-        changed.pop(PLAN_KEY, None)
-        changed.pop(PACKED_PLAN_KEY, None)
-        body[part] = {**changed, **content.get(part, {})}
+        content.pop(PLAN_KEY, None)
+        content.pop(PACKED_PLAN_KEY, None)
+        body[part] = {**content, **plan_data.get(part, {})}
 
 
 def _plan_data(document: bytes) -> dict[str, dict[str, str]]:
+    """Return the ConfigMap's data with the plan, which is packed if it is large."""
     if len(document) <= _MOST_PLAIN:
         return {"data": {PLAN_KEY: document.decode()}}
     packed = gzip.compress(document, mtime=0)

@@ -39,6 +39,8 @@ _NOT_OURS = (
 
 
 class MarkedNode(Struct, frozen=True):
+    """A node that a rollout has started and not returned, as its marks say."""
+
     node: PlannedNode
     phase: Phase
     run_id: str
@@ -46,16 +48,23 @@ class MarkedNode(Struct, frozen=True):
 
 
 class Unfinished(Struct, frozen=True):
-    """A rollout that was interrupted, or ended with nodes left over."""
+    """A rollout that was interrupted, or ended with nodes left over.
+
+    in flight          started, and neither returned nor failed
+    failed             failed, and still marked; usually cordoned
+    failed in service  failed, but uncordoned and without marks
+    untouched          planned, but never started
+    unclear            marked, but the marks are not understood, so it is not touched
+    """
 
     record: StoredRecord
     in_flight: tuple[MarkedNode, ...] = ()
     failed: tuple[MarkedNode, ...] = ()
-    # Outcomes of nodes that failed and were uncordoned.
+    # Their outcomes.
     failed_in_service: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
     untouched_nodes: tuple[PlannedNode, ...] = ()
-    # Why a node's marks are not understood; it is not touched.
+    # Why the marks are not understood, by node.
     unclear: Mapping[str, str] = field(default_factory=dict)
     # Planned, but deleted.
     gone: tuple[str, ...] = ()
@@ -77,24 +86,28 @@ class Unfinished(Struct, frozen=True):
     @property
     def blocks_others(self) -> bool:
         """Whether it must be resumed or aborted before another rollout."""
-        return bool(self.in_flight or self.unclear) or not self.record.ended or self.is_garbled
+        has_node_in_flight = bool(self.in_flight or self.unclear)
+        return has_node_in_flight or not self.record.ended or self.is_garbled
 
     @property
     def was_stopped(self) -> bool:
+        """Whether a requested stop kept nodes from starting."""
         return self.record.stopped and bool(self.untouched_nodes)
 
     @property
     def only_failed_left(self) -> bool:
-        return not (self.blocks_others or self.untouched_nodes) and bool(
-            self.failed or self.failed_in_service
-        )
+        has_failed_nodes = bool(self.failed or self.failed_in_service)
+        has_other_nodes = self.blocks_others or bool(self.untouched_nodes)
+        return has_failed_nodes and not has_other_nodes
 
     @property
     def is_garbled(self) -> bool:
+        """Whether there is a record, but it is not understood."""
         return bool(self.record.problem) and not self.record.is_missing
 
     @property
     def run_id(self) -> str:
+        """The run ID in the record, else in the marks, or empty."""
         if self.record.run_id:
             return self.record.run_id
         nodes = self.marked_nodes
@@ -110,6 +123,7 @@ class RunState(StrEnum):
 
 
 def run_state(unfinished: Unfinished, *, alive: bool | None) -> RunState:
+    """`alive`: whether a living process holds the lock; None if unknown."""
     if alive:
         return RunState.RUNNING
     if not unfinished.blocks_others:
@@ -126,38 +140,36 @@ def read_unfinished(
 def assess(
     record: StoredRecord | None, nodes: Iterable[Node], *, include_deferred: bool = False
 ) -> Unfinished | None:
-    """Return the unfinished rollout, or None.
+    """Return the unfinished rollout that the record and the nodes' marks show, or None.
 
     A deferred node's soft taint is for the next rollout: it counts only if `include_deferred`.
     """
     present = {node.name: node for node in nodes}
-    planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
+    plan = record.plan if record is not None else None
+    planned = {node.name: node for node in plan.nodes} if plan is not None else {}
     marked = {name: node for name, node in present.items() if has_marks(node)}
     tainted = _tainted_nodes(present.values(), include_deferred=include_deferred)
     conditioned = tuple(node.name for node in present.values() if node.has_own_conditions)
     if record is None and not (marked or tainted or conditioned):
         return None
     understood, unclear = _read_marks(marked.values(), planned)
-    is_aborted = (
-        record is None
-        and bool(understood)
-        and not unclear
-        and all(_was_aborted(node) for node in marked.values())
-    )
-    problem = _ABORTED if is_aborted else _GONE
-    stored = record or _record_from_marks(understood, unclear, problem=problem)
-    outcomes = {name: _outcome(node, stored.run_id) for name, node in present.items()}
-    outcomes = {name: outcome for name, outcome in outcomes.items() if outcome}
-    waiting = (planned.keys() & present.keys()) - marked.keys() - outcomes.keys()
+    is_aborted = False
+    if record is None:
+        has_readable_marks = bool(understood) and not unclear
+        is_aborted = has_readable_marks and all(_was_aborted(node) for node in marked.values())
+        problem = _ABORTED if is_aborted else _GONE
+        record = _record_from_marks(understood, unclear, problem=problem)
+    outcomes = _outcomes(present.values(), record.run_id)
+    untouched = (planned.keys() & present.keys()) - marked.keys() - outcomes.keys()
     return Unfinished(
-        record=stored,
+        record=record,
         in_flight=tuple(entry for entry in understood if entry.phase is not Phase.FAILED),
         failed=tuple(entry for entry in understood if entry.phase is Phase.FAILED),
         failed_in_service={
             name: outcome for name, outcome in outcomes.items() if outcome != Outcome.SUCCEEDED
         },
         done=tuple(name for name, outcome in outcomes.items() if outcome == Outcome.SUCCEEDED),
-        untouched_nodes=tuple(node for name, node in planned.items() if name in waiting),
+        untouched_nodes=tuple(node for name, node in planned.items() if name in untouched),
         unclear=unclear,
         gone=tuple(name for name in planned if name not in present),
         tainted=tainted,
@@ -190,8 +202,11 @@ class LastRun(Struct, frozen=True):
 
 
 def last_run(nodes: Iterable[Node]) -> LastRun | None:
-    results = [last_result(node) for node in nodes]
-    results = [result for result in results if result.get("run") and result.get("at")]
+    results = []
+    for node in nodes:
+        result = last_result(node)
+        if result.get("run") and result.get("at"):
+            results.append(result)
     if not results:
         return None
     # Timestamps in UTC sort as texts.
@@ -202,12 +217,14 @@ def last_run(nodes: Iterable[Node]) -> LastRun | None:
 
 
 def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[str, ...]:
-    """Return nodes with a soft taint, and deferred ones, with or without it, if included."""
-
-    def counts(node: Node) -> bool:
-        return include_deferred if deferral_of(node) else has_soft_taint(node)
-
-    return tuple(node.name for node in nodes if counts(node))
+    """Return nodes with a soft taint. A deferred node, even without it, is in or out as asked."""
+    names = []
+    for node in nodes:
+        is_deferred = deferral_of(node) is not None
+        is_in = include_deferred if is_deferred else has_soft_taint(node)
+        if is_in:
+            names.append(node.name)
+    return tuple(names)
 
 
 def _was_aborted(node: Node) -> bool:
@@ -224,20 +241,24 @@ def _record_from_marks(
     understood: Sequence[MarkedNode], unclear: Mapping[str, str], *, problem: str
 ) -> StoredRecord:
     """Return what the marks tell of a rollout whose record is missing."""
-    # False sorts first: a node in flight, if there is one.
-    first = min(understood, key=lambda node: node.phase is Phase.FAILED, default=None)
-    ended = not unclear and (first is None or first.phase is Phase.FAILED)
-    run_id = first.run_id if first else ""
-    return StoredRecord(run_id, ended=ended, problem=problem, is_missing=True)
+    in_flight = [marked for marked in understood if marked.phase is not Phase.FAILED]
+    has_ended = not in_flight and not unclear
+    in_flight_first = [*in_flight, *understood]
+    run_id = in_flight_first[0].run_id if in_flight_first else ""
+    return StoredRecord(run_id, ended=has_ended, problem=problem, is_missing=True)
 
 
-def _outcome(node: Node, run_id: str) -> str:
-    """Return the rollout's outcome on a node without marks; empty if none or aborted."""
-    result = last_result(node)
-    if not run_id or result.get("run") != run_id or has_marks(node):
-        return ""
-    outcome = result.get("outcome", "")
-    return "" if outcome == Outcome.ABORTED else outcome
+def _outcomes(nodes: Iterable[Node], run_id: str) -> Mapping[str, str]:
+    """Return the rollout's outcomes on nodes that it has returned, except by an abort."""
+    outcomes = {}
+    for node in nodes:
+        result = last_result(node)
+        is_of_run = bool(run_id) and result.get("run") == run_id
+        outcome = result.get("outcome", "")
+        has_ended = bool(outcome) and outcome != Outcome.ABORTED
+        if is_of_run and has_ended and not has_marks(node):
+            outcomes[node.name] = outcome
+    return outcomes
 
 
 def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
@@ -245,7 +266,7 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     targets = targets_on(node)
     is_staged = bool(staged_version or targets)
-    base = planned or PlannedNode(
+    as_planned = planned or PlannedNode(
         name=node.name,
         boot_id="",
         node_uid="",
@@ -257,15 +278,17 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
         detected_by=tuple(targets),
     )
     marked = replace(
-        base,
+        as_planned,
         boot_id=node.annotations[marks.BOOT_ID_BEFORE],
         node_uid=node.uid,
-        machine_id=node.annotations.get(marks.MACHINE_ID) or base.machine_id or node.machine_id,
+        machine_id=node.annotations.get(marks.MACHINE_ID)
+        or as_planned.machine_id
+        or node.machine_id,
         staged_version=staged_version,
         was_cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
         # A staged version in the marks must be proved.
-        staged=base.staged or is_staged,
-        detected_by=base.detected_by or tuple(targets),
+        staged=as_planned.staged or is_staged,
+        detected_by=as_planned.detected_by or tuple(targets),
     )
     return MarkedNode(
         marked,
@@ -278,7 +301,10 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
 def find_stranded(
     unfinished: Unfinished, marked: Iterable[MarkedNode], nodes_with_host: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return a result for each node that is unclear or cannot be continued."""
+    """Return a STRANDED result for each unclear node, and each marked one that cannot be continued.
+
+    A node needs a host, and a node in flight has to be in the plan of the record.
+    """
     results = []
     for name, why in unfinished.unclear.items():
         hint = UNCLEAR_HINT.format(name=name)
@@ -291,7 +317,8 @@ def find_stranded(
     planned = {node.name for node in record.plan.nodes} if record.plan else set()
     for entry in marked:
         name = entry.node.name
-        must_match_record = record.plan is not None and entry.phase is not Phase.FAILED
+        is_in_flight = entry.phase is not Phase.FAILED
+        must_match_record = is_in_flight and record.plan is not None
         if must_match_record and entry.run_id != record.run_id:
             message = (
                 f"it was started by rollout {entry.run_id}, but the record is of another rollout"
