@@ -59,7 +59,10 @@ REASON_OF_BLOCKED_DRAIN = "DrainBlocked"
 
 @dataclass
 class NodeEvents:
-    """Writes the Events of one rollout while it is entered."""
+    """Writes the Events of one rollout while it is entered.
+
+    It is an observer of the rollout. Its thread writes the queued Events.
+    """
 
     api: ClusterApi
     run_id: str
@@ -73,7 +76,8 @@ class NodeEvents:
         self.report = Reporter((*self.observers, self), self.clock)
         self._planned = {node.name: node for node in self.nodes}
         self._phases: dict[str, Phase] = {}
-        self._blocked_pods: dict[str, str] = {}
+        # By node.
+        self._reported_blocked_pods: dict[str, str] = {}
         # None ends the thread.
         self._queued_events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._written_names: set[str] = set()
@@ -97,16 +101,17 @@ class NodeEvents:
             case PodBlocked():
                 self._report_blocked(event)
             case PodReleased():
-                if self._blocked_pods.get(event.node) == event.pod:
-                    del self._blocked_pods[event.node]
+                if self._reported_blocked_pods.get(event.node) == event.pod:
+                    # The node's next blocked pod may be reported.
+                    del self._reported_blocked_pods[event.node]
             case NodeFinished():
                 self._report_end(event)
             case _:
                 return
 
     def _report_step(self, step: NodeStep) -> None:
-        # One Event per phase.
-        if self._phases.get(step.node) is step.phase:
+        is_new_phase = self._phases.get(step.node) is not step.phase
+        if not is_new_phase:
             return
         self._phases[step.node] = step.phase
         if step.phase not in EVENT_OF_PHASE:
@@ -123,10 +128,9 @@ class NodeEvents:
         self.queue_event(step.node, reason, message, step.at)
 
     def _report_blocked(self, blocked: PodBlocked) -> None:
-        """Report only the node's first pod, until it is released."""
-        if blocked.node not in self._blocked_pods:
-            self._blocked_pods[blocked.node] = blocked.pod
-        if self._blocked_pods[blocked.node] != blocked.pod:
+        """Report only the node's first blocked pod, until it is released."""
+        reported_pod = self._reported_blocked_pods.setdefault(blocked.node, blocked.pod)
+        if blocked.pod != reported_pod:
             return
         message = (
             f"Eviction of {blocked.pod} is blocked by {blocked.blocker_text}: {blocked.message}"
@@ -186,20 +190,23 @@ class NodeEvents:
                     retriable=lambda error: is_transient(error) and self._has_time,
                 )
             except RolloutError as error:
+                # During the exit, failures are not reported.
                 if self._has_time:
                     self.report.notice(
                         f"Events about this rollout cannot be written: {error.message}"
                     )
+                # Later Events are not written either.
                 return
 
     @property
     def _has_time(self) -> bool:
+        """Whether Events may be written, which ends soon after the exit has begun."""
         return self.clock.monotonic() < self._give_up_at
 
     def _write(self, event: dict[str, Any]) -> None:
         name = event["metadata"]["name"]
         path = f"{EVENTS}/{name}"
-        update = {field: event[field] for field in ("message", "lastTimestamp")}
+        update = {"message": event["message"], "lastTimestamp": event["lastTimestamp"]}
         if name in self._written_names:
             try:
                 self.api.patch(path, update)
@@ -218,19 +225,20 @@ class NodeEvents:
 
 def _end_message(result: NodeFinished, node: PlannedNode) -> str:
     """Return `Uncordoned after 4m, running 3815.2.5`."""
-    took = f"after {Duration(round(result.seconds))}"
+    after = f"after {Duration(round(result.seconds))}"
     version = f", running {result.version}" if result.version else ""
     if result.succeeded:
         end = "Done" if node.was_cordoned else "Uncordoned"
-        return f"{end} {took}{version}{_kept_message(node)}"
+        return f"{end} {after}{version}{_kept_message(node)}"
     if result.outcome is Outcome.SKIPPED and result.phase is Phase.PENDING:
         return f"Not changed: {result.message}"
     if result.outcome is Outcome.ABORTED and not result.left_cordoned:
         why = f": {result.message}" if result.message else ""
         remark = _kept_message(node) or "; it is uncordoned"
-        return f"Uncordoned without a reboot, in phase {result.phase}, {took}{version}{why}{remark}"
+        end = f"Uncordoned without a reboot, in phase {result.phase}"
+        return f"{end}, {after}{version}{why}{remark}"
     remark = "; it is left cordoned" if result.left_cordoned else ""
-    return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
+    return f"{result.outcome} in phase {result.phase} {after}: {result.message}{remark}"
 
 
 def _versions(node: PlannedNode) -> str:

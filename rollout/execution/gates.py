@@ -22,7 +22,7 @@ from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored_data
 from rollout.model import finding as findings
-from rollout.model.cluster import OSD_APP, Node
+from rollout.model.cluster import OSD_APP, Node, Pod
 from rollout.model.finding import ControllerMoving, Finding
 from rollout.model.gates import GateVariable
 from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, Wave
@@ -50,9 +50,9 @@ _LONGEST_VARIABLE = 100_000
 
 
 class GateAnswer(Struct, frozen=True):
-    """Whether a node may start now."""
+    """Whether a node may start now; if not, whether waiting helps."""
 
-    # None if it may.
+    # Why the node may not start, or None.
     finding: Finding | None = None
     # Waiting does not help.
     is_final: bool = False
@@ -65,6 +65,12 @@ OPEN = GateAnswer()
 
 @dataclass
 class PolicyGates:
+    """Decides whether the rollout, a wave or a node may start.
+
+    Checks are asked about a node again and again while they hold it. A bounded check may do so for
+    gates.timeout, after which its answer is final. A general answer holds all nodes.
+    """
+
     plan: RolloutPlan
     cluster: PatientApi
     report: Reporter
@@ -84,7 +90,7 @@ class PolicyGates:
         self._timeouts: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
-            lambda: _check_alert_source(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
+            lambda: _find_alert_problem(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
         self.health = ObjectHealth(self.cluster, self._policy.healthy, self.ports.evaluate)
         self._unhealthy = CachedValue(self.health.find_problem, _FRESH_SECONDS, self.cluster.clock)
@@ -116,11 +122,12 @@ class PolicyGates:
         raise BlockedError(message, hint="See gates.command.")
 
     def ask_to_start_wave(self, wave: Wave) -> Finding | None:
-        now = self.cluster.clock.now()
-        # With windows.wait, each node waits for its window.
-        closed = None if self._policy.windows.wait else self._schedule.why_closed(now)
-        if closed:
-            return closed
+        """Return why the wave may not start, or None; the operator may be asked to confirm it."""
+        each_node_waits_for_window = self._policy.windows.wait
+        if not each_node_waits_for_window:
+            why_closed = self._schedule.why_closed(self.cluster.clock.now())
+            if why_closed:
+                return why_closed
         names = ", ".join(node.name for node in wave.nodes)
         question = f"Wave {wave.index} of {self.plan.last_wave}: {names}. Start it?"
         if self.ports.confirmation and not self.ports.confirmation(question, self._is_stopped):
@@ -128,30 +135,35 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """Return whether the node may start now. After gates.timeout, a refusal is final."""
+        """Return whether the node may start now."""
         for check in self._checks:
             answer = check(node)
-            finding = answer.finding
-            if finding is None:
-                continue
-            about = _ANY_NODE if answer.is_general else node.name
-            if check not in self._bounded_checks:
-                self._reset_timeouts(node, answer)
-            elif not answer.is_final and self._start_timeout(about).expired:
-                timeout = findings.GateTimeout(finding, self._policy.timeout)
-                return GateAnswer(timeout, is_final=True, is_general=answer.is_general)
-            if not answer.is_final:
-                self._report_once(about, finding)
-            return answer
+            if answer.finding is not None:
+                is_bounded = check in self._bounded_checks
+                return self._limit_hold(node, answer, answer.finding, is_bounded=is_bounded)
         self._end_timeouts(node)
         self._reported.pop(_ANY_NODE, None)
         return OPEN
+
+    def _limit_hold(
+        self, node: PlannedNode, answer: GateAnswer, finding: Finding, *, is_bounded: bool
+    ) -> GateAnswer:
+        """Report the answer that holds the node, and make it final after gates.timeout."""
+        held_node = _ANY_NODE if answer.is_general else node.name
+        if not is_bounded:
+            self._reset_timeouts(node, answer)
+        elif not answer.is_final and self._start_timeout(held_node).expired:
+            timeout = findings.GateTimeout(finding, self._policy.timeout)
+            return GateAnswer(timeout, is_final=True, is_general=answer.is_general)
+        if not answer.is_final:
+            self._report_once(held_node, finding)
+        return answer
 
     def ask_before_cordon(self, node: PlannedNode) -> Finding | None:
         """Ask all checks once more, without their waits and timeouts."""
         if self.memory is not None:
             self.memory.require_fresh_read()
-        # Slow checks first, so that little time passes until the cordon.
+        # The slow checks first, so that little time passes from the others until the cordon.
         for check in reversed(self._checks):
             finding = check(node).finding
             if finding:
@@ -160,7 +172,7 @@ class PolicyGates:
 
     def _check_memory(self, node: PlannedNode) -> GateAnswer:
         if self.memory is None:
-            # FleetLock has checked the memory.
+            # Before it reserves a slot, the FleetLock server itself checks the memory.
             return OPEN
         finding = self.memory.why_not_to_start(node)
         return GateAnswer(finding, is_final=True) if finding else OPEN
@@ -207,23 +219,24 @@ class PolicyGates:
         finding: Finding | None = schedule.why_closed(now)
         if isinstance(finding, findings.NoWindowAhead):
             return GateAnswer(finding, is_final=True)
-        needed = self._seconds_needed(node)
-        if not schedule.fits_ever(now, needed):
-            return GateAnswer(findings.NoWindowFits(Duration(round(needed))), is_final=True)
+        needed_seconds = self._seconds_needed(node)
+        if not schedule.fits_ever(now, needed_seconds):
+            return GateAnswer(findings.NoWindowFits(Duration(round(needed_seconds))), is_final=True)
         may_wait = self._policy.windows.wait
         opening = schedule.current_opening(now)
         if opening:
             seconds_left = (opening.end - now).total_seconds()
-            if seconds_left >= needed:
+            if seconds_left >= needed_seconds:
                 return OPEN
-            opens = schedule.next_opening_text(now)
+            next_opening = schedule.next_opening_text(now)
+            has_next_opening = bool(next_opening)
+            may_wait = may_wait and has_next_opening
             finding = findings.WindowTooShort(
                 left=Duration(round(seconds_left)),
-                needed=Duration(round(needed)),
+                needed=Duration(round(needed_seconds)),
                 ends_in_freeze=bool(schedule.active_freezes(opening.end)),
-                opens=opens,
+                opens=next_opening,
             )
-            may_wait = may_wait and bool(opens)
         # Windows of a pool hold its nodes only.
         is_general = may_wait and not schedule.pool_windows
         return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
@@ -237,7 +250,8 @@ class PolicyGates:
             # its drain ends earlier.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
             drain_seconds = min(drain_seconds, round(node.wait_seconds + timeout))
-        return drain_seconds + wave.estimate.reboot or _ASSUMED_ESTIMATE
+        estimate = drain_seconds + wave.estimate.reboot
+        return estimate or _ASSUMED_ESTIMATE
 
     def _check_time_left(self, node: PlannedNode) -> GateAnswer:
         needed = self._seconds_needed(node)
@@ -273,8 +287,9 @@ class PolicyGates:
 
     def _check_controllers(self, node: PlannedNode) -> GateAnswer:
         """Hold the node while its database's operator has to empty another."""
-        # Listing all nodes costs much, and most have no such pods.
-        if not self.cluster.ask(lambda api: has_pods_of_controllers(api, node.name)):
+        has_such_pods = self.cluster.ask(lambda api: has_pods_of_controllers(api, node.name))
+        if not has_such_pods:
+            # Most nodes have none, and listing all nodes costs much.
             return OPEN
         # `claim` decides between nodes that are only marked.
         nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]
@@ -294,9 +309,9 @@ class PolicyGates:
         problem = self._unhealthy.get() if self._policy.healthy else None
         return GateAnswer(problem, is_general=problem is not None)
 
-    def _start_timeout(self, about: str) -> Deadline:
+    def _start_timeout(self, held_node: str) -> Deadline:
         """Return the end of gates.timeout, which the first call starts."""
-        return self._timeouts.setdefault(about, self.cluster.deadline(self._policy.timeout))
+        return self._timeouts.setdefault(held_node, self.cluster.deadline(self._policy.timeout))
 
     def _reset_timeouts(self, node: PlannedNode, answer: GateAnswer) -> None:
         """Have gates.timeout start anew, because a check that it does not limit holds the node."""
@@ -307,25 +322,28 @@ class PolicyGates:
             self._timeouts.pop(node.name, None)
 
     def _end_timeouts(self, node: PlannedNode) -> None:
-        """Give the next reason the full gates.timeout."""
+        """Give the next check that holds the node, or all nodes, the full gates.timeout."""
         self._timeouts.pop(node.name, None)
         self._timeouts.pop(_ANY_NODE, None)
 
-    def _report_once(self, about: str, finding: Finding) -> None:
+    def _report_once(self, held_node: str, finding: Finding) -> None:
         """Report a new finding: `node-1: its window is closed`."""
-        if self._reported.get(about) != finding:
-            self._reported[about] = finding
-            self.report.notice(f"{about or 'no node can be rebooted now'}: {text(finding)}")
+        if self._reported.get(held_node) != finding:
+            self._reported[held_node] = finding
+            subject = "no node can be rebooted now" if held_node == _ANY_NODE else held_node
+            self.report.notice(f"{subject}: {text(finding)}")
 
 
-def _check_alert_source(
+def _find_alert_problem(
     source: AlertSource | None,
 ) -> findings.AlertsFiring | findings.AlertsUnreadable | None:
+    if source is None:
+        return None
     try:
-        active = source() if source else ()
+        firing = source()
     except GateError as error:
         return findings.AlertsUnreadable(error.message)
-    return findings.AlertsFiring(active) if active else None
+    return findings.AlertsFiring(firing) if firing else None
 
 
 def _wave_variables(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
@@ -348,9 +366,10 @@ def _node_names(wave: Wave) -> str:
 def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
     """Return why the control plane needs this node; empty for workers."""
     try:
-        if not is_control_plane(read_node(api, name), policy):
-            return ()
+        node = read_node(api, name)
     except ApiNotFoundError:
+        return ()
+    if not is_control_plane(node, policy):
         return ()
     nodes = [node for node in read_nodes(api) if is_control_plane(node, policy)]
     pods = [pod for node in nodes for pod in read_node_pods(api, node.name)]
@@ -360,10 +379,13 @@ def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> I
 def find_storage_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
     """Return why stored data needs this node; empty if the storage cannot be read."""
     pods = read_node_pods(api, name)
-    namespaces = {pod.namespace for pod in pods if pod.is_osd}
-    if not namespaces and not any(pod.is_of_longhorn for pod in pods):
+    osd_namespaces = {pod.namespace for pod in pods if pod.is_osd}
+    has_longhorn = any(pod.is_of_longhorn for pod in pods)
+    if not osd_namespaces and not has_longhorn:
         return ()
-    osds = [pod for namespace in namespaces for pod in read_pods(api, namespace, f"app={OSD_APP}")]
+    osds: list[Pod] = []
+    for namespace in osd_namespaces:
+        osds.extend(read_pods(api, namespace, f"app={OSD_APP}"))
     stored, _unseen = read_stored_data(api, (*pods, *osds))
     away = away_reasons(read_nodes(api), policy, api.server_time())
     return storage_blockers(name, stored, away)

@@ -66,12 +66,12 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
     def written(self) -> datetime | None:
         return wire.written_at(self.managed_fields, "renewTime")
 
-    def for_update(self, ours: Mapping[str, str]) -> dict[str, Any]:
-        """Return the metadata to write, with `ours` as rollout's annotations."""
+    def for_update(self, own_annotations: Mapping[str, str]) -> dict[str, Any]:
+        """Return the metadata to write: unchanged but for rollout's own annotations."""
         annotations = dict(self.annotations)
         annotations.pop(marks.RUN, None)
         annotations.pop(marks.PROCESS, None)
-        annotations.update(ours)
+        annotations.update(own_annotations)
         metadata: dict[str, Any] = {"annotations": annotations}
         if self.labels:
             metadata["labels"] = self.labels
@@ -143,7 +143,10 @@ _PAUSE = 0.5
 
 
 class LockSnapshot(Struct, frozen=True):
-    """Who held the lock when the Lease was read."""
+    """Who held the lock when the Lease was read.
+
+    The age of the last renewal is exact if the API server noted its time, too.
+    """
 
     lease: LeaseState = NO_LEASE
     # By the API server's clock.
@@ -178,10 +181,12 @@ class LockSnapshot(Struct, frozen=True):
         age = self.age
         if age is None:
             return None
-        if age <= self.lease.renewal_seconds + _RENEWAL_SLACK:
+        is_renewed_in_time = age <= self.lease.renewal_seconds + _RENEWAL_SLACK
+        if is_renewed_in_time:
             return True
-        # The API server's timestamps have whole seconds.
-        if self.has_exact_age and age > self.lease.duration + _RENEWAL_SLACK:
+        # The slack also covers the API server's timestamps, which have whole seconds.
+        is_expired = age > self.lease.duration + _RENEWAL_SLACK
+        if is_expired and self.has_exact_age:
             return False
         return None
 
@@ -233,22 +238,25 @@ class LeaseWatch(Struct):
         A recent renewal by the API server's time `now` proves a living holder. An old one proves
         nothing: one of several API servers may lag behind.
         """
-        last = self._last
+        sighting = self._last
         snapshot = LockSnapshot(lease, now)
         is_recent = snapshot.has_exact_age and snapshot.alive is True
-        is_same_holder = lease.holder == last.lease.holder
-        if not is_same_holder or lease.version != last.lease.version:
-            is_renewed = bool(lease.holder) and is_same_holder
-            last = _Sighting(lease, self.clock.monotonic(), is_renewed or is_recent)
-        self._last = replace(last, has_ended=last.has_ended or self.has_ended(lease))
+        is_same_holder = lease.holder == sighting.lease.holder
+        is_unchanged = is_same_holder and lease.version == sighting.lease.version
+        if not is_unchanged:
+            is_renewal = is_same_holder and bool(lease.holder)
+            sighting = _Sighting(lease, self.clock.monotonic(), is_renewal or is_recent)
+        has_ended = sighting.has_ended or self.has_ended(lease)
+        self._last = replace(sighting, has_ended=has_ended)
         return self.state
 
     @property
     def state(self) -> HolderState:
-        """GONE: its process here has ended, or its duration passed without a renewal."""
+        """What is known about the holder. A holder that was never seen to renew is UNKNOWN."""
         last = self._last
         if not last.lease.holder:
             return HolderState.NOBODY
+        # Its process on this machine has ended, or the duration has passed without a renewal.
         if last.has_ended or self.seconds_unrenewed >= last.lease.duration:
             return HolderState.GONE
         return HolderState.ALIVE if last.is_renewed else HolderState.UNKNOWN
@@ -260,12 +268,14 @@ def await_renewal(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Watch for a renewal if one look does not tell."""
+    """Return what is known about the holder; watch for a renewal if one read does not tell."""
     lease = read()
-    can_tell_age = lease.written is not None and now() is not None
+    is_age_known = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
-    # If a known age leaves this unknown, a renewal is overdue already: do not await it.
-    if state is not HolderState.UNKNOWN or can_tell_age:
+    if state is not HolderState.UNKNOWN:
+        return state
+    if is_age_known:
+        # The last renewal is so long ago that the next is overdue: do not await it.
         return state
     seconds = lease.renewal_seconds + _RENEWAL_SLACK
     notice(
@@ -298,11 +308,12 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
 
 def _location_text(lease: LeaseState, age: float | None) -> str:
-    """Return `laptop (process 42, renewed 5s ago)`."""
+    """Return `laptop (process 42, renewed 5s ago)`. The holder may be `laptop/42`."""
     location = lease.holder_text
     remarks = []
     machine, _, process = location.rpartition("/")
-    if process.isdecimal():
+    has_process_id = process.isdecimal()
+    if has_process_id:
         location = machine
         remarks.append(f"process {process}")
     if age is not None:

@@ -79,7 +79,11 @@ class LockOptions(Struct, frozen=True):
 
 @dataclass
 class LeaseLock:
-    """Holds the lock for a rollout while it is entered; `stop` ends waiting for it."""
+    """Holds the lock for a rollout while it is entered; `stop` ends waiting for it.
+
+    A thread renews the Lease. Ours is the Lease that this process wrote, until another process has
+    replaced it: then the lock is lost.
+    """
 
     cluster: PatientApi
     options: LockOptions
@@ -90,14 +94,14 @@ class LeaseLock:
     def __post_init__(self) -> None:
         self._clock = self.cluster.clock
         self._interval = self.options.seconds / RENEWALS_PER_DURATION
-        self._hurried = self.cluster.api.within(self._interval)
+        self._api_for_renewals = self.cluster.api.within(self._interval)
         self._watch = self.options.watch or LeaseWatch(self._clock)
         self._collection = leases_path(self.options.namespace)
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._mutex = threading.Lock()
         self._ended = threading.Event()
         # Set if the process ends at once.
-        self._leaving = threading.Event()
+        self._process_ending = threading.Event()
         self._renewed_at = float("-inf")
         self._metadata = LeaseMeta(marks.LEASE_NAME)
         # Our acquireTime.
@@ -124,12 +128,13 @@ class LeaseLock:
 
     def check(self) -> None:
         """Renew an old Lease, and raise `FencedError` unless this process surely holds the lock."""
-        if self._leaving.is_set():
+        if self._process_ending.is_set():
             _block_forever()
         if self._ended.is_set():
             raise FencedError("the lock was released", hint="This process does nothing more.")
         age = self._clock.monotonic() - self._renewed_at
-        if not self._is_lost and age >= self.options.seconds * _SAFE_SHARE:
+        is_old = age >= self.options.seconds * _SAFE_SHARE
+        if is_old and not self._is_lost:
             self._renew_patiently()
         if self._is_lost:
             state = f"held by {name_excerpt(self._new_holder)}" if self._new_holder else "free"
@@ -146,9 +151,10 @@ class LeaseLock:
         retry_until(self.cluster.deadline(), renew, self.cluster.notice, retriable=_is_retriable)
 
     def _is_ours(self, lease: Lease) -> bool:
-        # The time tells apart two containers with the same holder name.
+        is_same_holder = lease.held_by == self.options.holder
+        # Two containers may have the same holder name, but not the same time.
         is_same_time = lease.spec.acquire_time == self._acquired
-        return lease.held_by == self.options.holder and is_same_time
+        return is_same_holder and is_same_time
 
     def _is_unchanged(self, before: Lease | None, current: Lease) -> bool:
         """Whether nobody has taken, renewed or released the lock since it was read.
@@ -158,8 +164,8 @@ class LeaseLock:
         if before is None or before.held_by != current.held_by:
             return False
         run_id = current.state.run_id
-        is_forced = bool(run_id) and self.options.force_unlock == run_id
-        return is_forced or before.version == current.version
+        is_unlocked_by_force = bool(run_id) and self.options.force_unlock == run_id
+        return is_unlocked_by_force or before.version == current.version
 
     def _acquire(self) -> None:
         """Create the Lease, or take it over once its holder is gone or is unlocked by force."""
@@ -207,21 +213,23 @@ class LeaseLock:
 
     def _refuse_to_unlock_another(self, lease: Lease) -> None:
         """`BlockedError` if --force-unlock does not name the rollout that holds the lock."""
-        named = self.options.force_unlock
+        run_id_to_unlock = self.options.force_unlock
         run_id = lease.state.run_id
-        if not named or named == run_id:
+        if not run_id_to_unlock or run_id_to_unlock == run_id:
             return
         for_run = f"for rollout {name_excerpt(run_id)}" if run_id else "and names no rollout"
         unlock = unlock_commands(lease.state, self.options.namespace)
         raise BlockedError(
-            f"--force-unlock {named}, but {lease.state.holder_text} holds the lock {for_run}",
+            f"--force-unlock {run_id_to_unlock}, but {lease.state.holder_text} holds the lock"
+            f" {for_run}",
             hint=f"Once you are sure that no process is working on it, run: {unlock}",
         )
 
     def _wait_until_gone(self, lease: Lease) -> Lease:
         """Watch until the holder is gone; return the Lease as last read."""
-        # Another process has taken the lock since the operator confirmed.
-        if self.options.watch is not None and self._watch.holder != lease.held_by:
+        has_watched_since_plan = self.options.watch is not None
+        if has_watched_since_plan and self._watch.holder != lease.held_by:
+            # Another process has taken the lock since then.
             raise _conflict_error(lease)
         next_notice = Deadline(self._clock, 0.0)
         while self._observe(lease) is not HolderState.GONE:
@@ -255,7 +263,7 @@ class LeaseLock:
         )
 
     def _write_and_note(self, write: Callable[[], bytes | None]) -> None:
-        """`write` returns None if the lock is lost."""
+        """Write the Lease, and note when; `write` returns None if the lock is lost."""
         # The duration counts from when the write was sent.
         sent_at = self._clock.monotonic()
         answer = write()
@@ -266,7 +274,7 @@ class LeaseLock:
 
     def _keep_renewing(self) -> None:
         failures = 0
-        while not self._clock.wait(self._ended, self._pause(failures)):
+        while not self._clock.wait(self._ended, self._seconds_to_renewal(failures)):
             try:
                 self._renew()
                 failures = 0
@@ -275,17 +283,20 @@ class LeaseLock:
                 with suppress(Exception):
                     self.cluster.notice(error)
 
-    def _pause(self, failures: int) -> float:
-        if not failures:
+    def _seconds_to_renewal(self, failures: int) -> float:
+        """Return how long to wait after this many failures in a row: soon, then less and less."""
+        if failures == 0:
             return self._interval
-        return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
+        # The limit keeps the power small.
+        doublings = min(failures - 1, 10)
+        return min(self._interval, _FIRST_PAUSE * 2.0**doublings)
 
     def _renew(self) -> None:
         with self._mutex:
             if self._is_lost or self._ended.is_set():
                 return
             try:
-                self._write_and_note(lambda: self._write_unless_taken(self._hurried))
+                self._write_and_note(lambda: self._write_unless_taken(self._api_for_renewals))
             except ApiNotFoundError:
                 self._note_lost(None)
 
@@ -312,11 +323,13 @@ class LeaseLock:
     def _release(self) -> None:
         deadline = self.cluster.deadline_within(2 * self._interval)
         with self._mutex, suppress(ApiError):
-            retry_until(deadline, lambda: self._release_by(self._hurried), self.cluster.notice)
+            retry_until(
+                deadline, lambda: self._release_by(self._api_for_renewals), self.cluster.notice
+            )
 
     def _release_in_a_hurry(self) -> None:
         """Release the lock because the process ends; no check passes any more."""
-        self._leaving.set()
+        self._process_ending.set()
         self._ended.set()
         # Do not await an unanswered renewal.
         is_acquired = self._mutex.acquire(timeout=_LAST_SECONDS)
@@ -336,8 +349,8 @@ class LeaseLock:
         own_annotations = {}
         if not released:
             own_annotations[marks.RUN] = self.run_id
-            if self.options.process:
-                own_annotations[marks.PROCESS] = self.options.process
+        if not released and self.options.process:
+            own_annotations[marks.PROCESS] = self.options.process
         last = self._metadata
         metadata = last.for_update(own_annotations)
         metadata |= {"name": marks.LEASE_NAME, "namespace": self.options.namespace}
