@@ -65,11 +65,14 @@ _KIND_BY_REASON = {
 
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
+    """Return --max-unavailable of the cluster with these nodes."""
     pool_by_node = pools_of(policy).pool_by_node(select_nodes(nodes, selection))
     return AwayLimit.of(policy, len(pool_by_node), pool_by_node, nodes)
 
 
 class SlotLimits(Struct, frozen=True):
+    """How many nodes, and which together, may hold slots or be unavailable."""
+
     # All nodes by name.
     nodes: Mapping[str, Node]
     selection: Selection
@@ -82,7 +85,8 @@ class SlotLimits(Struct, frozen=True):
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
         if len(slots.counted(group)) >= most:
-            holders = shortened([slot.node for slot in slots.counted(group)], _MOST_NAMES)
+            holder_names = [slot.node for slot in slots.counted(group)]
+            holders = shortened(holder_names, _MOST_NAMES)
             message = f"all {most} slots of the group {group} are held, by {holders}"
             raise Denied(AnswerKind.SEMAPHORE_FULL, message)
 
@@ -92,7 +96,7 @@ class SlotLimits(Struct, frozen=True):
         return sum(selector.matches(node.labels) for node in nodes)
 
     def check_away(self, slots: Slots, node: Node) -> None:
-        """Raise `Denied` if the node must not be away together with others."""
+        """Raise `Denied` if the node must not be away together with those that are."""
         unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
         away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
@@ -100,10 +104,10 @@ class SlotLimits(Struct, frozen=True):
         if why_full:
             raise Denied(AnswerKind.MAX_UNAVAILABLE, text(why_full))
         for name in sorted(slots.nodes & self.nodes.keys()):
-            self._check_pair(self.nodes[name], node)
+            self._check_beside(self.nodes[name], node)
 
-    def _check_pair(self, other: Node, node: Node) -> None:
-        """Raise `Denied` if the two must not be away together."""
+    def _check_beside(self, other: Node, node: Node) -> None:
+        """Raise `Denied` if the node must not be away together with the other one."""
         # The rules of the node that requests a reboot decide for both.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
@@ -111,9 +115,10 @@ class SlotLimits(Struct, frozen=True):
                 AnswerKind.NOT_NOW,
                 f"control-plane nodes reboot one at a time, and {other.name} is in progress",
             )
-        # Nodes in flight share one value, like a wave's.
+        # Nodes in flight share one value of the label, like those of a wave.
         label = rules.spread_by
-        if label and node.labels.get(label, "") != other.labels.get(label, ""):
+        has_other_value = node.labels.get(label, "") != other.labels.get(label, "")
+        if label and has_other_value:
             other_value = other.labels.get(label, "none")
             raise Denied(
                 AnswerKind.NOT_NOW,
@@ -132,7 +137,7 @@ def reserve_within_limits(slots: Slots, slot: Slot, rules: GroupRules, limits: S
 
 
 class SlotAdmission:
-    """For many threads. Each check raises `Denied`."""
+    """Reserves slots, for many threads. Each check raises `Denied`."""
 
     def __init__(self, server: ServerContext) -> None:
         self._settings = settings = server.settings
@@ -250,8 +255,9 @@ class SlotAdmission:
         )
         candidate = Candidate(node, facts, pools_of(policy).rules_of(node.labels), inputs)
         objection = why_excluded(candidate)
-        if objection is None and not facts.update.new_version:
-            # It is unknown whether the host would boot a held version.
+        is_version_known = bool(facts.update.new_version)
+        if objection is None and not is_version_known:
+            # The host might boot a held version.
             objection = why_maybe_held(facts.running_version, inputs)
         if objection:
             kind = _KIND_BY_REASON.get(objection.kind, AnswerKind.NODE_EXCLUDED)
@@ -259,13 +265,13 @@ class SlotAdmission:
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
-        # Other hosts' slots are not unfinished rollouts.
-        without_slot_marks = (
+        # The marks of nodes that hold slots are not an unfinished rollout.
+        other_nodes = [
             node
             for node in nodes.values()
             if not is_fleetlock_run(node.annotations.get(marks.RUN, ""))
-        )
-        unfinished = assess(self._record.get(), without_slot_marks)
+        ]
+        unfinished = assess(self._record.get(), other_nodes)
         if unfinished is not None and unfinished.blocks_others:
             state = f"{rollout_name(unfinished.run_id)} is running or interrupted"
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")

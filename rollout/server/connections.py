@@ -82,7 +82,7 @@ class Listening(Struct, frozen=True):
             await asyncio.sleep(_RELOAD_SECONDS)
             earlier_problem = problem
             try:
-                # First: a wrong key would break `served_tls`.
+                # In a context of its own first, because a wrong key would break `served_tls`.
                 self.check_certificate()
                 served_tls.load_cert_chain(self.certificate, self.key)
                 problem = ""
@@ -104,13 +104,15 @@ class OpenConnections:
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
+        """Return the handler of a new connection, which may close a silent one."""
         handler = server()
         self._last_active[handler] = self._now
-        # Addresses are known in the event loop's next cycle.
+        # The address of the connection is known in the event loop's next cycle.
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 
     def _make_room(self) -> None:
+        """Close the longest silent connections while a limit is exceeded."""
         self._forget_closed()
         open_by_address = Counter(map(_address, self._last_active))
         longest_silent_first = [
@@ -119,7 +121,8 @@ class OpenConnections:
         for handler in longest_silent_first:
             address = _address(handler)
             are_too_many = len(self._last_active) > self._most
-            if are_too_many or open_by_address[address] >= self._most_per_address:
+            are_too_many_of_address = open_by_address[address] >= self._most_per_address
+            if are_too_many or are_too_many_of_address:
                 open_by_address[address] -= 1
                 self._close(handler)
 
@@ -134,12 +137,13 @@ class OpenConnections:
     def _forget_closed(self) -> None:
         for handler, last_active in list(self._last_active.items()):
             # A connection in its TLS handshake has no transport yet.
-            if handler.transport is None and self._now - last_active > _HANDSHAKE_SECONDS:
+            is_handshake_over = self._now - last_active > _HANDSHAKE_SECONDS
+            if handler.transport is None and is_handshake_over:
                 del self._last_active[handler]
 
     @contextmanager
-    def busy(self, request: web.BaseRequest) -> Iterator[None]:
-        """Keep the request's connection open meanwhile."""
+    def kept_open(self, request: web.BaseRequest) -> Iterator[None]:
+        """Keep the request's connection from being closed as silent meanwhile."""
         handler = request.protocol
         self._busy.add(handler)
         try:
@@ -157,13 +161,16 @@ class OpenConnections:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget_closed()
             for handler, last_active in list(self._last_active.items()):
-                if handler not in self._busy and self._now - last_active > IDLE_SECONDS:
+                is_silent = self._now - last_active > IDLE_SECONDS
+                if is_silent and handler not in self._busy:
                     self._close(handler)
 
 
 def _address(handler: web.RequestHandler) -> str:
-    """Return empty without a transport."""
-    peer = handler.transport.get_extra_info("peername") if handler.transport else None
+    """Return the client's IP address, or empty if it is unknown yet."""
+    if handler.transport is None:
+        return ""
+    peer = handler.transport.get_extra_info("peername")
     return normalize_address(str(peer[0])) if peer else ""
 
 

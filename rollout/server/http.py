@@ -103,8 +103,9 @@ class _Handlers:
         check_request(request.method, request.headers.get(HEADER))
         body = await _read_body(request)
         address = normalize_address(request.remote or "")
-        with self.connections.busy(request):
+        with self.connections.kept_open(request):
             host_request = parse_request(body)
+            # Awaits nothing until the request is counted, so no other request comes in between.
             if self._under_way.total() >= MOST_REQUESTS:
                 raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are in progress")
             if self._under_way[address] >= MOST_OF_ADDRESS:
@@ -128,7 +129,7 @@ class _Handlers:
         return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
     async def _serve_metrics(self, request: web.Request) -> web.Response:
-        with self.connections.busy(request):
+        with self.connections.kept_open(request):
             async with self._metrics_lock:
                 body = await asyncio.wrap_future(in_background(self._render_metrics, "metrics"))
         return web.Response(
@@ -232,7 +233,7 @@ def _log_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) 
 
 
 def _url(listener: socket.socket, *, secure: bool) -> str:
-    # An IPv6 address has two more parts.
+    # An IPv6 address has two more parts than host and port.
     host, port = listener.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"

@@ -70,21 +70,27 @@ class AnswerLog:
         )
 
     def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
-        """Remember the answer; return whether it is news."""
+        """Remember the answer; return whether the host got another one, or none this hour."""
         if answer.kind not in _LOGGED_HOURLY:
-            previous = self._last_kinds.get(request.id)
+            previous_kind = self._last_kinds.get(request.id)
             self._last_kinds[request.id] = answer.kind
-            return previous is not answer.kind
-        now = self.clock.monotonic()
+            return answer.kind is not previous_kind
         # Strangers share one line an hour: nobody can fill the log.
-        key = answer.kind if answer.kind in _TO_STRANGERS else answer.value
-        self._logged_at = {logged: at for logged, at in self._logged_at.items() if now - at < _HOUR}
+        is_to_stranger = answer.kind in _TO_STRANGERS
+        key = answer.kind if is_to_stranger else answer.value
+        now = self.clock.monotonic()
+        for logged_key, logged_at in list(self._logged_at.items()):
+            if now - logged_at >= _HOUR:
+                del self._logged_at[logged_key]
         is_new = key not in self._logged_at
-        self._logged_at.setdefault(key, now)
+        if is_new:
+            self._logged_at[key] = now
         return is_new
 
 
 class Service:
+    """Answers the two requests of a host: pre-reboot and steady-state."""
+
     def __init__(self, server: ServerContext, stop: GracefulStop) -> None:
         self.server = server
         self.worker = Worker(server, stop)

@@ -74,8 +74,8 @@ def grant_reboot(server: ServerContext, slot: Slot, detail: str) -> FleetLockAns
     _write_grant(server, slot, node)
 
     # 3. The slot and the lock, which have to be checked after the grant.
-    until = _check_slot_and_lock(server, slot)
-    return FleetLockAnswer(AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", until)
+    valid_until = _check_slot_and_lock(server, slot)
+    return FleetLockAnswer(AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", valid_until)
 
 
 def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
@@ -84,14 +84,16 @@ def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
     `FencedError` if no server holds the lock.
     """
     # Before both requests, because an answer is as old as its request.
-    until = server.leadership.safe_until
+    valid_until = server.leadership.safe_until
     # Both requests at once: the host waits.
     lock_check = in_background(server.leadership.require_server, "lock")
     stored = server.slots.read_now().of_run(slot.run_id)
-    if stored is None or stored.state is not SlotState.HELD or _may_be_returned(stored):
+    is_held = stored is not None and stored.state is SlotState.HELD
+    if stored is None or not is_held or _may_be_returned(stored):
         raise _denial_before_release(slot)
+    # Raises the error of the check.
     lock_check.result()
-    return until
+    return valid_until
 
 
 def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
@@ -147,6 +149,7 @@ def _check_run_not_over(slot: Slot, node: Node) -> None:
             f"{slot.node} was deleted and created again; its slot will be released soon",
         )
     if is_returned_by(node, slot.run_id):
+        # The slot is released only once the cluster has settled.
         raise Denied(
             AnswerKind.WAITING_FOR_SETTLING,
             f"{slot.node} is back in service, but the cluster has not settled yet",
@@ -165,7 +168,7 @@ def _check_grantable(slot: Slot, node: Node) -> None:
 
 
 def _record_request_as_report(server: ServerContext, slot: Slot, node: Node) -> None:
-    """Record a report, because a host that requests its next reboot has reached steady state."""
+    """Record a steady-state report: a host that requests its next reboot has reached the state."""
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if is_same_machine and awaits_report:
@@ -208,6 +211,7 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
 
 
 def _find_or_restore_slot(server: ServerContext, request: HostRequest) -> Slot | None:
+    """Return the host's slot, or the one restored from the marks of its node, or None."""
     try:
         node = server.nodes.of_host(request.id)
     except Denied as denied:
@@ -274,10 +278,13 @@ def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
         return
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
     phase = node.annotations.get(marks.PHASE, "") if is_marked else ""
-    # A host in steady state that has neither a grant nor a new boot no longer wants its reboot.
-    is_cancellation = node.boot_id == slot.boot_id and phase in PHASES_WITHOUT_GRANT
-    change = Slots.cancel if is_cancellation else Slots.report
-    server.slots.change(partial(change, run_id=slot.run_id))
+    has_rebooted = node.boot_id != slot.boot_id
+    has_grant_now = phase not in PHASES_WITHOUT_GRANT
+    if has_rebooted or has_grant_now:
+        server.slots.change(partial(Slots.report, run_id=slot.run_id))
+    else:
+        # A host in steady state without a reboot or a grant no longer wants its reboot.
+        server.slots.change(partial(Slots.cancel, run_id=slot.run_id))
 
 
 def _why_not_returned(slot: Slot, node: Node | None) -> str:

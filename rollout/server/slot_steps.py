@@ -86,7 +86,15 @@ _SHUTDOWN_SECONDS = 60.0
 
 
 class SlotSteps(Struct, frozen=True):
-    """The steps of a slot's node; writing the slot raises `ApiError`."""
+    """The steps of a slot's node; writing the slot raises `ApiError`.
+
+    grant      allows the host to reboot: a request thread marks the node `rebooting`
+    suspended  grants, while the node may have to be returned: no replica gives one
+    canceled   a reboot that its host or the operator no longer wants
+    refilled   a drained node to which new pods have come, so that it is drained again
+    report     of steady state, by a host after its reboot
+    replica    one of the servers: another one may have run this slot before
+    """
 
     # At the start of this run.
     slot: Slot
@@ -138,7 +146,10 @@ class SlotSteps(Struct, frozen=True):
         }
 
     def _prepare_drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """First replace an earlier replica's mark `drained`, which allows grants."""
+        """Prepare the drain, unless an earlier replica's drain has led to a grant.
+
+        That replica's mark `drained`, which allows grants, is replaced first.
+        """
         if context.started_by_earlier_process:
             node_before = mark_cordoned_unless_granted(context)
             if has_grant(node_before):
@@ -152,17 +163,18 @@ class SlotSteps(Struct, frozen=True):
         longest_terminations = drain_or_withhold(context_of_drain)
         is_first_drain = progress.repeated_drains == 0
         if is_first_drain:
-            # Nothing delays a grant after the mark.
+            # Now, because nothing delays a grant once the node is marked `drained`.
             delay_reboot(context)
-        # For pods that came meanwhile, whose terminations are not reported.
+        # Pods may have come meanwhile. Their terminations are not reported.
         _drain_until_empty(context_of_drain)
         mark_phase(context, Phase.DRAINED)
         return replace(progress, longest_terminations=longest_terminations).move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
         """Return how long all replicas have drained the node; 0 if it was drained before."""
-        if self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
-            # An earlier replica had drained the node, and the time of a later wait must go on.
+        was_drained_before = self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN)
+        if was_drained_before:
+            # The slot notes a later wait, whose time must go on.
             return 0.0
         return self._start_or_continue_wait(context, Awaited.DRAIN)
 
@@ -177,12 +189,12 @@ class SlotSteps(Struct, frozen=True):
             raise
         except RolloutError as error:
             context = replace(context, check_may_act=self.check_not_fenced)
-            # Before the Node is read, because a replica may have granted the reboot meanwhile.
+            # Before the checks read the Node, because a replica may grant the reboot until then.
             self._suspend_grants(context)
             # Unless the host reboots after all, both checks raise, and grants stay suspended.
             if progress.phase is Phase.REBOOTING:
                 self._require_late_reboot(context, error)
-                # Without a move: the step runs again.
+                # The phase stays the same, so that this step runs again.
                 rebooting = replace(progress, edge=None)
             else:
                 self._require_unseen_grant(context, progress, error)
@@ -223,8 +235,8 @@ class SlotSteps(Struct, frozen=True):
         A host may have been granted its reboot again a moment ago, so it gets some time to go down.
         """
         node = self._read_or_await_node(context)
-        # A host that is down already has had its time.
-        if not self._is_down_for_reboot(node):
+        is_down_already = self._is_down_for_reboot(node)
+        if not is_down_already:
             node = self._poll_until(
                 lambda node: has_rebooted(context.planned, node) or self._is_down_for_reboot(node),
                 context,
@@ -266,7 +278,7 @@ class SlotSteps(Struct, frozen=True):
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
         """Yield the Node at least once, until all replicas together have waited `seconds`.
 
-        The first Node may end the wait before it starts.
+        The slot notes the start of the wait only if the caller wants a second Node.
         """
         deadline: Deadline | None = None
         while True:
@@ -345,25 +357,27 @@ class SlotSteps(Struct, frozen=True):
                 _require_same_machine(context, node)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)
-            # A host that reports without a reboot no longer wants it. If only the kubelet is late,
-            # `_require_late_reboot` waits for its new boot ID.
-            has_reported_old_boot = node.is_ready and self.cached_slot.has_reported
-            if self.cached_slot.is_canceled or has_reported_old_boot:
+            if self.cached_slot.is_canceled:
                 raise StoppedError(_CANCELED)
-            if node.is_ready and self.cached_slot.is_suspended:
+            if not node.is_ready:
+                continue
+            if self.cached_slot.has_reported:
+                # A host that reports without a reboot no longer wants it. If only the kubelet is
+                # late, `_require_late_reboot` waits for its new boot ID.
+                raise StoppedError(_CANCELED)
+            if self.cached_slot.is_suspended:
                 # An earlier replica suspended grants, and ended before it returned the node.
                 raise _not_rebooted_failure(node, self.timeout)
-            if node.is_ready:
-                try:
-                    drained_check.run_if_due()
-                except RefilledError as error:
-                    return self._drain_again(context, progress, error)
-                except DrainError as error:
-                    # The host may know of its grant, so the boot is awaited anyway.
-                    context.report.notice(
-                        f"{context.name}: its drain is no longer complete, but its host already has"
-                        f" permission to reboot: {error.message}"
-                    )
+            try:
+                drained_check.run_if_due()
+            except RefilledError as error:
+                return self._drain_again(context, progress, error)
+            except DrainError as error:
+                # The host may know of its grant, so the boot is awaited anyway.
+                context.report.notice(
+                    f"{context.name}: its drain is no longer complete, but its host already has"
+                    f" permission to reboot: {error.message}"
+                )
         raise _not_rebooted_failure(node, self.timeout)
 
     def _drain_again(
@@ -396,19 +410,19 @@ class SlotSteps(Struct, frozen=True):
     def _await_report(self, context: NodeContext) -> Node:
         """Return the Ready Node once its host has reported, or after --slot-timeout."""
 
-        def is_reported(node: Node) -> bool:
+        def needs_no_wait(node: Node) -> bool:
             slot = self.cached_slot
             # A canceled reboot needs no report.
             return node.is_ready and (slot.has_reported or slot.is_canceled)
 
-        node = self._poll_until(is_reported, context, Awaited.REPORT, seconds=self.timeout)
+        node = self._poll_until(needs_no_wait, context, Awaited.REPORT, seconds=self.timeout)
         if not node.is_ready:
             raise not_ready(context.name, "the Node was Ready after its reboot, and no longer is")
         return node
 
 
 def _mark_rebooting(context: NodeContext) -> None:
-    """This is not a new grant: the host has one already, or has gone down by itself."""
+    """Not as a new grant: the host has one already, or has gone down by itself."""
     mark_phase(context, Phase.REBOOTING)
 
 

@@ -130,7 +130,7 @@ class SlotStore:
 
 @dataclass(slots=True)
 class Leadership:
-    """Who holds the lock; for many threads."""
+    """Who holds the lock: this server, another replica of it, or a rollout. For many threads."""
 
     api: ClusterApi
     watch: LeaseWatch
@@ -144,10 +144,10 @@ class Leadership:
 
     def read_holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
         """Read the Lease if last read before `fresh_seconds`; may raise `ApiError`."""
-        # Before the lock, so that waiting threads share one read.
-        oldest = self.watch.clock.monotonic() - fresh_seconds
+        # Before waiting for the mutex, so that threads that wait for it share one read.
+        oldest_fresh_read = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:
-            if self._read_at < oldest:
+            if self._read_at < oldest_fresh_read:
                 began = self.watch.clock.monotonic()
                 self._lease = read_lease(self.api, self.namespace)
                 self._read_at = began
@@ -156,7 +156,8 @@ class Leadership:
     def other_rollout(self) -> str:
         """Return a rollout that may be alive, as `HOLDER, for rollout RUN`, or empty."""
         is_free = self.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
-        if is_free or is_fleetlock_run(self._lease.run_id):
+        is_held_by_server = is_fleetlock_run(self._lease.run_id)
+        if is_free or is_held_by_server:
             return ""
         run = name_excerpt(self._lease.run_id) or "unknown"
         return f"{self._lease.holder_text}, for rollout {run}"
@@ -165,8 +166,8 @@ class Leadership:
     def safe_until(self) -> float:
         """Until when (monotonic) a check that starts now is valid.
 
-        Another replica takes a dead holder's lock after two renewals at the earliest, and one may
-        have been under way.
+        Another replica takes a dead holder's lock after the time of two renewals at the earliest,
+        and one renewal may have been under way. So the time of one renewal is sure.
         """
         return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._lease.renewal_seconds)
 
@@ -181,7 +182,8 @@ class Leadership:
         state = self.watch.state
         if state is HolderState.UNKNOWN:
             state = await_renewal(self.watch, self._read_lease_again, lambda _message: None)
-        if state is not HolderState.ALIVE or not is_fleetlock_run(self._lease.run_id):
+        is_server = is_fleetlock_run(self._lease.run_id)
+        if state is not HolderState.ALIVE or not is_server:
             raise FencedError("no FleetLock server is known to hold the lock")
 
     def _read_lease_again(self) -> LeaseState:
@@ -197,12 +199,14 @@ class Troubles:
     message_by_subject: dict[str, str] = field(default_factory=dict)
 
     def report(self, subject: str, message: str) -> None:
-        if self.message_by_subject.get(subject) != message:
+        is_new = self.message_by_subject.get(subject) != message
+        if is_new:
             self.message_by_subject[subject] = message
             self.notice(f"{subject}: {message}")
 
     def end(self, subject: str) -> None:
-        if self.message_by_subject.pop(subject, None) is not None:
+        was_reported = self.message_by_subject.pop(subject, None) is not None
+        if was_reported:
             self.notice(f"{subject}: continuing")
 
 

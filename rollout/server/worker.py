@@ -59,6 +59,8 @@ _SLOTS = "the slots of FleetLock"
 
 
 class _DetailObserver(Struct, frozen=True):
+    """Stores what a run does now."""
+
     run_id: str
     # By run ID.
     details: dict[str, str]
@@ -70,7 +72,10 @@ class _DetailObserver(Struct, frozen=True):
 
 @dataclass
 class SlotRunner:
-    """Takes the node of a slot through its steps, with the engine; for many threads."""
+    """Takes the node of a slot through its steps, with the engine; for many threads.
+
+    A run is taken up if another replica has started it, as the marks on its Node show.
+    """
 
     server: ServerContext
     server_stop: GracefulStop
@@ -99,10 +104,11 @@ class SlotRunner:
             # The Node was deleted.
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
-        # Such a host has rebooted without a drain, and its node needs no other reboot.
+        if is_returned_by(node, slot.run_id):
+            return None
         has_rebooted = bool(node.boot_id) and node.boot_id != slot.boot_id
-        has_rebooted_before_cordon = has_rebooted and not is_taken_up
-        if has_rebooted_before_cordon or is_returned_by(node, slot.run_id):
+        if has_rebooted and not is_taken_up:
+            # It did so without a drain, and its node needs no other reboot.
             return None
         if slot.is_canceled and not is_taken_up:
             # The node was never cordoned, so there is nothing to return.
@@ -126,8 +132,8 @@ class SlotRunner:
     @contextmanager
     def _reporter_of(self, plan: RolloutPlan) -> Iterator[Reporter]:
         server = self.server
-        with server.observers_of(plan) as others:
-            observers = (*others, _DetailObserver(plan.plan_id, self.details))
+        with server.observers_of(plan) as server_observers:
+            observers = (*server_observers, _DetailObserver(plan.plan_id, self.details))
             with NodeEvents(
                 server.api,
                 run_id=plan.plan_id,
@@ -224,6 +230,7 @@ class SlotRunner:
         try:
             result = engine.run_node(planned, host, steps.by_phase, taken_up_run_id=taken_up_run_id)
         finally:
+            # None if taken up: then nothing shows whether the cluster has settled.
             baseline = self._baselines.pop(slot.node, None)
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
@@ -275,6 +282,9 @@ class Worker:
 
     A thread ends early if `server_stop` is requested (this replica ends) or `lead_end` (it has lost
     the lock); another replica continues.
+
+    A slot is held until its node is returned. It is failed if its node stays cordoned, or absent if
+    its host did not come back either: then it waits for a report of its host.
     """
 
     def __init__(self, server: ServerContext, server_stop: GracefulStop) -> None:
@@ -333,8 +343,10 @@ class Worker:
         return [slot for slot in self._slots.all if self._needs_work(slot)]
 
     def _needs_work(self, slot: Slot) -> bool:
-        # A failed or absent slot waits for a report. It is released once its Node is gone.
-        return slot.state is SlotState.HELD or slot.is_canceled or self._is_node_gone(slot)
+        if slot.state is SlotState.HELD or slot.is_canceled:
+            return True
+        # A failed or absent slot waits for a report, but is released once its Node is gone.
+        return self._is_node_gone(slot)
 
     def _is_node_gone(self, slot: Slot) -> bool:
         """Whether the slot's Node was deleted; False if unknown."""
@@ -442,13 +454,16 @@ class Worker:
         if result is not None and result.outcome is Outcome.FENCED:
             # Another replica continues with the slot.
             return
+        stays_cordoned = result is not None and result.left_cordoned
+        cordoned_node: Node | None = None
         # A canceled slot is released even if its node stays cordoned.
-        is_failed = result is not None and result.left_cordoned and not slot.is_canceled
-        latest = self._server.slots.cached_slot(slot)
-        node = read_slot_node(self._server.api, latest) if is_failed else None
-        if node is None:
+        if stays_cordoned and not slot.is_canceled:
+            latest = self._server.slots.cached_slot(slot)
+            cordoned_node = read_slot_node(self._server.api, latest)
+        if cordoned_node is None:
             self._server.slots.change(partial(Slots.release, run_id=slot.run_id))
             return
-        # The host of a Node that is only NotReady came back: its kubelet reports.
-        state = SlotState.ABSENT if node.ready is ConditionStatus.UNKNOWN else SlotState.FAILED
+        # A kubelet that reports NotReady is back. UNKNOWN means that it reports nothing.
+        is_host_back = cordoned_node.ready is not ConditionStatus.UNKNOWN
+        state = SlotState.FAILED if is_host_back else SlotState.ABSENT
         self._server.slots.change(partial(Slots.fail, run_id=slot.run_id, state=state))
