@@ -52,13 +52,14 @@ def check_schedule(text: str) -> str:
     parts = schedule.split()
     if len(parts) != len(_FIELDS):
         raise ValueError(f"{text!r} has {len(parts)} fields, and a schedule has five. {_EXAMPLE}")
-    _, _, days, months, _ = (
+    _minutes, _hours, days, months, _weekdays = [
         _parse_field(part, cron_field) for part, cron_field in zip(parts, _FIELDS, strict=True)
-    )
+    ]
     longest_month = max(calendar.monthrange(_LEAP_YEAR, month)[1] for month in months)
-    # On a weekday it would run anyway.
+    has_no_such_day = min(days) > longest_month
+    # With weekdays, it runs on these, too.
     is_any_weekday = parts[-1] in _ANY
-    if is_any_weekday and min(days) > longest_month:
+    if has_no_such_day and is_any_weekday:
         raise ValueError(f"{text!r} never runs: the month has no day {min(days)}.")
     return schedule
 
@@ -79,6 +80,7 @@ def _parse_field(text: str, cron_field: _CronField) -> set[int]:
 
 
 def _parse_range(text: str, cron_field: _CronField) -> range:
+    """Return the numbers of `*`, `5`, `1-5`, `*/10`, `5/10` or `1-30/10`."""
     span, has_step, step_text = text.partition("/")
     step = 1
     if has_step:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
 from rollout.model import marks
 from rollout.model.policy import Policy
-from rollout.model.text import grouped, joined
+from rollout.model.text import joined
 
 # A Kubernetes object.
 Json = dict[str, Any]
@@ -85,7 +85,8 @@ class Installation(Struct, frozen=True, kw_only=True):
     def names_registry(self) -> bool:
         """Return False for an image that nodes would pull from Docker Hub."""
         host, slash, _ = self.image.partition("/")
-        return bool(slash) and ("." in host or ":" in host or host == "localhost")
+        is_host = "." in host or ":" in host or host == "localhost"
+        return bool(slash) and is_host
 
 
 class _ManifestDumper(yaml.SafeDumper):
@@ -101,17 +102,17 @@ _ManifestDumper.add_representer(str, _represent_text)
 
 
 def manifest_text(installation: Installation) -> str:
-    serves = installation.kind is InstallationKind.FLEETLOCK
+    is_server = installation.kind is InstallationKind.FLEETLOCK
     labels = {
         "app.kubernetes.io/name": DEFAULT_NAME,
         "app.kubernetes.io/instance": installation.name,
     }
-    if serves:
+    if is_server:
         labels["app.kubernetes.io/component"] = "fleetlock"
     template = _environment().get_template("installation.yaml.j2")
     return template.render(
         asdict(installation),
-        serves=serves,
+        serves=is_server,
         scheme=installation.scheme,
         names_registry=installation.names_registry,
         labels=labels,
@@ -146,7 +147,10 @@ def _environment() -> Environment:
 
 def _scalar(value: object) -> str:
     """Write a value as JSON, which is one-line YAML."""
-    return value if isinstance(value, Markup) else json.dumps(value)
+    if isinstance(value, Markup):
+        # It is YAML already: see `_literal_block`.
+        return value
+    return json.dumps(value)
 
 
 def _literal_block(value: Json) -> Markup:
@@ -156,8 +160,9 @@ def _literal_block(value: Json) -> Markup:
 
 
 def roles(installation: Installation) -> tuple[Json, ...]:
-    rights_of = _RIGHTS_OF_KIND.get(installation.kind, operate_rights)
-    rights = rights_of(installation.lock_namespace, installation.policy)
+    """Return a ClusterRole, and a Role for each namespace with rights of its own."""
+    list_rights = _RIGHTS_OF_KIND.get(installation.kind, operate_rights)
+    rights = list_rights(installation.lock_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {_CLUSTER_WIDE: []}
     for right in rights:
         # Access to a Namespace is reviewed within it, but only a ClusterRole can grant it.
@@ -179,17 +184,17 @@ def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
 
 def _role_rules(rights: Iterable[Right]) -> Iterator[Json]:
     """Join the verbs of each resource, then resources with the same verbs."""
-    verbs_by_resource = grouped(
-        ((right.group, right.name, joined("/", right.resource, right.subresource)), right.verb)
-        for right in rights
-    )
-    resources_by_verbs = grouped(
-        ((group, name, tuple(sorted(set(verbs)))), resource)
-        for (group, name, resource), verbs in verbs_by_resource.items()
-    )
-    for (group, name, verbs), resources in resources_by_verbs.items():
+    verbs_by_resource: dict[tuple[str, str, str], set[str]] = {}
+    for right in rights:
+        resource = joined("/", right.resource, right.subresource)
+        key = (right.group, right.name, resource)
+        verbs_by_resource.setdefault(key, set()).add(right.verb)
+    resources_by_verbs: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (group, name, resource), verbs in verbs_by_resource.items():
+        resources_by_verbs.setdefault((group, name, tuple(sorted(verbs))), []).append(resource)
+    for (group, name, sorted_verbs), resources in resources_by_verbs.items():
         rule: Json = {"apiGroups": [group], "resources": resources}
         if name:
             rule["resourceNames"] = [name]
-        rule["verbs"] = list(verbs)
+        rule["verbs"] = list(sorted_verbs)
         yield rule
