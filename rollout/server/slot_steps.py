@@ -224,10 +224,12 @@ class SlotSteps(Struct, frozen=True):
                 wait,
                 seconds=self._shutdown_seconds,
             )
-        follows_earlier_grant = may_have_earlier_grant and not node.is_ready
-        has_rebooted_already = has_same_machine_rebooted(context.planned, node)
-        if not (has_grant(node) or follows_earlier_grant or has_rebooted_already):
-            raise error from None
+        if has_grant(node) or has_same_machine_rebooted(context.planned, node):
+            return
+        is_going_down = not node.is_ready
+        if may_have_earlier_grant and is_going_down:
+            return
+        raise error from None
 
     def _require_late_reboot(self, context: NodeContext, error: RolloutError) -> None:
         """Return if the host goes down or boots after all; else raise why it has not rebooted.
