@@ -80,6 +80,7 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
     try:
         memory = read_stored_memory(api, namespace).content
     except ApiUnavailableError:
+        # An outage says nothing about the memory.
         raise
     except ApiError as error:
         return error

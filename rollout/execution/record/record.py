@@ -195,7 +195,8 @@ def _check_keys(config_map: _ConfigMap) -> None:
         raise NotUnderstoodError(
             f"its key {unknown[0][:_LONGEST_EXCERPT]!r} is unknown to this version of rollout"
         )
-    if {PLAN_KEY, PACKED_PLAN_KEY} <= config_map.keys:
+    has_two_plans = PLAN_KEY in config_map.keys and PACKED_PLAN_KEY in config_map.keys
+    if has_two_plans:
         raise NotUnderstoodError("it contains two plans")
 
 

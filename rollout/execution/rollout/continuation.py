@@ -160,10 +160,10 @@ def plan_continuation(
 def _as_if_back(
     taken_up: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
 ) -> PlanInputs:
-    """Return the inputs as if the taken-up nodes were back, to plan the nodes after them."""
+    """Return the inputs to plan the pending nodes, as if those that are continued were back."""
     nodes_taken_up = {entry.node.name for entry in taken_up}
     in_flight = {entry.node.name for entry in unfinished.in_flight}
-    # Some of these are stranded. They are reported as that, and not as unavailable nodes as well.
+    # Also those that cannot be continued: they are reported as stranded, and not as unavailable.
     started = in_flight.union(nodes_taken_up, unfinished.unclear)
     return replace(
         inputs,
@@ -292,7 +292,7 @@ def _policy_of_rest(
     """
     pools = pools_of(policy)
     plan = unfinished.record.plan
-    # The pool with the policy's own canary and ramp.
+    # The policy's own canary and ramp are of this pool.
     default_pool = NO_POOL
     sizes: Mapping[str, int] = {default_pool: percentage_base}
     if policy.pools and plan is not None:

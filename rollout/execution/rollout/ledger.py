@@ -16,6 +16,10 @@ from rollout.wording import text
 class Ledger:
     """The results of this process's nodes, and what counts of an earlier process's.
 
+        finished     succeeded or failed
+        skipped      neither, and a resume decides anew whether its plan has the node
+        not started  a resume starts the node
+
     A result is FENCED if this process stopped working on the node, because it must not act any
     more: it has lost the lock, or another rollout has marked the Node.
     """
@@ -69,10 +73,10 @@ class Ledger:
 
     def add(self, result: NodeResult) -> None:
         is_aborted = result.outcome is Outcome.ABORTED
-        # For the same reason, the plan of a resume would leave out the node.
-        would_be_left_out = result.reason is not None
-        if is_aborted and not would_be_left_out:
-            # Only a stop or a closed window returned the node.
+        # With a reason to exclude the node, the plan of a resume might leave it out.
+        has_reason = result.reason is not None
+        if is_aborted and not has_reason:
+            # A stop or a closed window returned the node.
             self.not_started.append(NotStarted(result.node, result.message))
         elif is_aborted or result.outcome is Outcome.SKIPPED:
             skipped = NotStarted(

@@ -44,6 +44,7 @@ def _rehearse_node(
         leaving = pods_to_remove(read_node_pods(api, node.name), rules)
     except (ApiError, DrainError) as error:
         return Rehearsal(node.name, 0, (error.message,))
+    # The drain only waits for the others.
     pods = [pod for pod in leaving if not (pod.terminating or rules.waits_for(pod))]
     attempts = [request_removal(api, pod, policy.drain, dry_run=True) for pod in pods]
     refused = [attempt for attempt in attempts if attempt.result not in _ALLOWED]

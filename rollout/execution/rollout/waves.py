@@ -195,13 +195,15 @@ class NodeThreads:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, Exception) and self._name_by_future:
+        is_defect = isinstance(error, Exception)
+        if is_defect and self._name_by_future:
             nodes = shortened(sorted(self.nodes), _NAMED)
             outcome = "rollout takes on no more nodes and finishes those in flight"
             self.notice(f"internal error: {outcome}: {nodes}")
         # Not after a KeyboardInterrupt: a host may hang. The threads do no harm, because
         # `check_may_act` lets none act once the lock is released.
-        if error is None or isinstance(error, Exception):
+        is_interrupted = error is not None and not is_defect
+        if not is_interrupted:
             wait(self._name_by_future)
 
 
@@ -219,9 +221,10 @@ class StopRule(Struct, frozen=True):
         return self.stop.reason if self.stop.is_due else None
 
     def why_none_starts(self) -> Finding | None:
-        why = self.why_none_continues()
-        if why:
-            return why
+        """Return why no other node is started, or None."""
+        why_none_continues = self.why_none_continues()
+        if why_none_continues:
+            return why_none_continues
         if self.ledger.failures >= self.failure_limit:
             return FailureLimit(self.ledger.failures, self.failure_limit)
         return None
@@ -388,7 +391,7 @@ class WaveRunner(Struct, frozen=True):
                 elif answer.is_final:
                     drop.append(Dropped([node], answer.finding))
                     undecided.remove(node)
-                # A general gate holds all nodes: ask about no more nodes than have room.
+                # A general answer holds all nodes: ask about no more nodes than have room.
                 takes_up_room = answer.finding is None or answer.is_general
                 if takes_up_room:
                     away |= {node.name}
@@ -441,7 +444,9 @@ def _first_with_room(
 ) -> PlannedNode | None:
     """Return the first candidate that the limit allows and that was not asked about, or None."""
     for node in candidates:
+        if node.name in asked_about:
+            continue
         has_room = room.limit.why_full(node.name, room.away) is None
-        if has_room and node.name not in asked_about:
+        if has_room:
             return node
     return None
