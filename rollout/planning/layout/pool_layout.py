@@ -43,7 +43,7 @@ def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> 
 
 
 def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLimits:
-    """Add a limit for each pool of which fewer nodes may go at once than of all nodes."""
+    """Add a limit for each pool of which fewer nodes may go at once than `limits.size`."""
     allowed = dict(limits.allowed)
     for name, quota in quotas.items():
         if name != NO_POOL and quota.most < limits.size:
@@ -68,6 +68,7 @@ def lay_out_pools(
         if name in layouts:
             queues[name] = [_with_pool(wave, name) for wave in layouts[name].waves]
     waves = tuple(_combine_waves(queues, earlier_pools, limits, pools))
+    # `lay_out` may have used up budgets once more, to merge small waves.
     return Layout(waves, _lower_bound(layouts, earlier_pools), limits.with_another_round)
 
 
@@ -125,7 +126,8 @@ def _take_first_part(queue: list[Batch]) -> list[Batch]:
 def _interleave(waves_by_pool: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
     """Yield the pools' waves in turn, each describing the parts of all pools."""
     all_parts = tuple(chain.from_iterable(waves[0].parts for waves in waves_by_pool))
-    most_at_once = limits.size if len(waves_by_pool) > 1 else waves_by_pool[0][0].most
+    has_one_pool = len(waves_by_pool) == 1
+    most_at_once = waves_by_pool[0][0].most if has_one_pool else limits.size
     for next_waves in zip_longest(*waves_by_pool):
         for wave in next_waves:
             # None if the pool has fewer waves.

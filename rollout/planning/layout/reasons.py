@@ -36,7 +36,8 @@ def _why_no_larger(
         return findings.FullWave(limits.size)
     if wave.refused:
         return findings.NoRoomForMore()
-    if len({demand.pool for demand in wave.demands}) > 1:
+    pools = {demand.pool for demand in wave.demands}
+    if len(pools) > 1:
         return findings.PoolsTogether()
     return _first_conflict(wave, next_nodes, limits) or findings.RemainingNodes()
 
@@ -114,7 +115,7 @@ def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.Bu
     def drain_seconds(budget: str) -> int:
         return rates[budget].drain_seconds(load[budget])
 
-    # In order, so that the first name wins a tie.
+    # Of more pods than may be away at once. In order, so that the first name wins a tie.
     exceeded = sorted(key for key in load.keys() & rates if load[key] > limits.allowed[key])
     if not exceeded:
         return None

@@ -106,6 +106,7 @@ class RollingQueue:
         return self._rules.holds.get(name, _NOTHING)
 
     def _exceeds_capacity(self, name: str) -> bool:
+        """Whether the node and those in flight together need more of a limit than there is."""
         for key, need in self._needs(name).items():
             used = self._used[key]
             is_shared = used > 0
@@ -136,6 +137,7 @@ def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
 
 
 def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
+    """Join the part's waves into one, with rules for which nodes may be in flight together."""
     first = part[0]
     demands = tuple(demand for wave in part for demand in wave.demands)
     capacity = limits.allowed_in_all_rounds
@@ -227,7 +229,10 @@ def _groups_that_fit_a_pod(wave: Batch, leaving: Leaving, scheduler: Scheduler) 
 def _limit_node_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
-    """Limit the group to as many nodes as find room even if they have the most to move."""
+    """Limit how many nodes of the group are in flight, if the largest would find no room.
+
+    The limit is `key`: each node of the group needs one of it.
+    """
 
     def total_requests(name: str) -> tuple[int, int]:
         requests = [pod.requests for pod in leaving.get(name, ())]

@@ -163,7 +163,7 @@ def _least_waves(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
 
 
 def _least_waves_by_limits(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
-    """Return how many waves the limit that the nodes need most often takes."""
+    """Return the least number of waves that keeps each limit."""
     least = 0
     usages = [limits.usage(demand) for demand in demands]
     amounts_by_key = grouped(chain.from_iterable(usage.items() for usage in usages))

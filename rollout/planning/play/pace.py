@@ -75,6 +75,7 @@ class Pace(Struct, frozen=True):
 
     @classmethod
     def of(cls, nodes: Iterable[Node], past: PastDurations, pods: Sequence[Pod] = ()) -> "Pace":
+        """Return the pace by past rollouts, the nodes' annotations and the pods' start times."""
         runs = [last_run_seconds(node) for node in nodes]
         sorted_past = replace(
             past,
@@ -124,7 +125,8 @@ class Pace(Struct, frozen=True):
         """Return how fast a budget lets pods of these owners (UIDs) go."""
         ending = self.ending_seconds_of(kind_by_owner, grace)
         starting = self.starting_seconds(kind_by_owner)
-        # A pod's permit comes back when its replacement is ready.
+        # A permit comes back when the pod's replacement is ready. Some kinds of owners start the
+        # replacement at once, others when the pod is gone.
         are_replaced_at_once = REPLACED_AT_ONCE.issuperset(kind_by_owner.values())
         seconds_per_round = starting if are_replaced_at_once else ending + starting
         return Rate(permits, ending, seconds_per_round)
@@ -281,14 +283,17 @@ def slowest_node_seconds(
     # The timeout applies to all annotations before the reboot, to all after it, and to playbooks.
     check_count = bool(hooks.before) + bool(hooks.after) + playbooks
     checks = hooks.timeout * check_count
-    waits = policy.courtesy.drain_delay + policy.courtesy.reboot_delay
+    courtesy = policy.courtesy
+    delays = courtesy.drain_delay + courtesy.reboot_delay + policy.exclude_from_load_balancers
     completion = policy.drain.completion
     if completion.is_used:
-        waits += completion.timeout
-    waits += policy.exclude_from_load_balancers
-    waits += min(DETACH_SECONDS, drain) + min(PROOF_SECONDS, ready) + policy.settle_timeout
+        delays += completion.timeout
+    detaching = min(DETACH_SECONDS, drain)
+    proving = min(PROOF_SECONDS, ready)
     # The node is to be Ready after its reboot, and again after the checks that follow.
-    return waits + drain + reboots + 2 * ready + checks
+    becoming_ready = 2 * ready
+    after_reboot = becoming_ready + checks + proving + policy.settle_timeout
+    return delays + drain + detaching + reboots + after_reboot
 
 
 def _longest(default: Duration, of_pools: Iterable[Duration | None]) -> Duration:

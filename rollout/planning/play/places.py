@@ -50,7 +50,7 @@ class PodPlaces:
         while crowded:
             kept = [name for name in names if name not in crowded]
             if not kept:
-                # One half may have room without the other.
+                # All nodes are crowded, but one half may have room without the other.
                 half = (len(names) + 1) // 2
                 kept = names[:half]
             refused |= {name: crowded[name] for name in names if name not in kept}
@@ -72,7 +72,9 @@ class PodPlaces:
         self.flow.scheduler.move_back({name: self._pods_on(name) for name in names})
 
     def _note_moves(self, names: Sequence[str], warnings_by_node: _WarningsByNode) -> None:
+        """Note which of the nodes' pods came from other nodes, and the warnings."""
         for name in names:
+            # `pod.node` is where the pod was before the rollout.
             self.arrivals[name] = sum(pod.node != name for pod in self._pods_on(name))
         for name, place_warnings in warnings_by_node.items():
             for entry in place_warnings:
@@ -85,6 +87,7 @@ class PodPlaces:
 
         A node is crowded if more of its pods stay than if it is away alone.
         """
+        # Without others, a node cannot be crowded.
         if not warnings_by_node or len(names) == 1:
             return {}
         self.put_back(names)
@@ -96,6 +99,7 @@ class PodPlaces:
             if len(warnings) > len(warnings_alone):
                 crowded[name] = warnings[0]
         if not crowded:
+            # The trials have put the pods back.
             self._move_pods(names)
         return crowded
 
@@ -132,7 +136,7 @@ class PodPlaces:
     def _warn_of_crowded_budgets(
         self, leaving: Sequence[Pod], maybe_down: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
-        """Yield budgets of pods that are maybe down, and of more leaving pods than it allows."""
+        """Warn of budgets that cover too many of the leaving pods, if some of these may be down."""
         index = self.flow.index
         budgets_at_risk = set[str]()
         for pod in maybe_down:

@@ -190,7 +190,7 @@ class PodFlow:
         return drain.evicted_ready[owner_uid] if drain else 0
 
     def drain(self, node: str, on_empty: Action) -> None:
-        """Begin to move the node's pods away, as far as their budgets allow now."""
+        """Begin to move the node's pods away; call `on_empty` once all are gone."""
         residents = self.residents.setdefault(node, {})
 
         # Surging pods first, then as the API lists them.
@@ -269,7 +269,7 @@ class PodFlow:
 
     def _handover_seconds(self, pod: Pod) -> int:
         """Return how long the pod's eviction waits for a controller to open its budget, or 0."""
-        # A pod that is not ready needs no permit.
+        # A pod that is away still has its permits.
         if pod.uid in self._away:
             return 0
         budgets = self._traits(pod).budgets
@@ -292,7 +292,7 @@ class PodFlow:
             self.events.call_at(try_at, partial(self._evict_after_handover, pod, node))
             return
         if successor is None:
-            # The successor is outside of the rollout, so its own budgets are unknown.
+            # The successor is outside of the rollout. The pod loses only the role's budgets.
             new_budgets = tuple(key for key in own_traits.budgets if key not in self.handovers)
         else:
             successor_traits = self._traits(successor)
@@ -330,6 +330,7 @@ class PodFlow:
         waiting_by_node.setdefault(node, deque()).append(pod)
 
     def _find_used_up_budget(self, pod: Pod, traits: _Traits) -> str | None:
+        """Return the first budget whose permit the pod's eviction has to wait for, or None."""
         # A pod that is away still has its permits.
         if pod.uid in self._away:
             return None
@@ -343,6 +344,7 @@ class PodFlow:
         return self._used_permits[budget] < max(1, self.permits.get(budget, 0))
 
     def _evict(self, pod: Pod, traits: _Traits, node: str) -> None:
+        """Evict the pod; if it was ready, it takes a permit of each of its budgets."""
         was_ready = pod.uid not in self._away
         if was_ready:
             self._away.add(pod.uid)
@@ -386,6 +388,7 @@ class PodFlow:
                 drain.on_empty()
 
     def _start_replacement(self, pod: Pod, traits: _Traits) -> None:
+        """Start the replacement of a pod that is gone, now or when its StatefulSet allows it."""
         if traits.is_ordered:
             self._statefulsets[traits.owner_uid].note_gone(pod)
             self._start_next(traits.owner_uid)
@@ -464,6 +467,7 @@ class PodFlow:
         return self._traits_by_pod[pod.uid]
 
     def _look_up_traits(self, pod: Pod) -> _Traits:
+        """Return the pod's traits: one object for all pods that are alike."""
         budgets = guarding_budgets(pod, self.index)
         uid = _owner_uid(pod)
         key = (uid, budgets, pod.grace_period)

@@ -56,8 +56,11 @@ class PlayedUpdate:
 
     def start_pods(self) -> Iterator[tuple[Pod, Pod]]:
         """Yield copies that start now, each with its original from the rollout's start."""
+        missing = self.desired - len(self.new)
         most_pods = self.desired + self.surge
-        while len(self.new) < self.desired and len(self.old) + len(self.new) < most_pods:
+        room = most_pods - len(self.old) - len(self.new)
+        for _ in range(min(missing, room)):
+            # The pods are copied in turn.
             copies_before, index = divmod(self._started, len(self.pods))
             original = self.pods[index]
             copy = structs.replace(original, uid=f"{original.uid}+{copies_before + 1}", node="")
@@ -77,8 +80,8 @@ class PlayedUpdate:
             return []
         pods_on_node = Counter(map(node_of, (*self.old.values(), *self.new.values())))
 
-        # Pods of the lowest rank end first: without a node, then unready, and so on.
         def rank(pod: Pod) -> tuple[bool, bool, int, int, int, str]:
+            """Return a pod's rank for a sort: pods without a node end first, then unready ones."""
             node = node_of(pod)
             has_node = bool(node)
             is_ready = not self._is_unready(pod.uid)

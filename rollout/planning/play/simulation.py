@@ -55,8 +55,10 @@ def slowest_ending_seconds(
             grace = rules.grace_of(pod.grace_period)
             slowest = max(slowest, pace.ending_seconds_of((uid,), grace))
     if longest_graces:
-        ending = pace.ending_seconds(max(longest_graces), len(longest_graces))
-        slowest = max(slowest, ending)
+        # The more nodes there are, the longer the slowest probably takes.
+        node_count = len(longest_graces)
+        slowest_without_past = pace.ending_seconds(max(longest_graces), node_count)
+        slowest = max(slowest, slowest_without_past)
     return slowest
 
 
@@ -105,6 +107,7 @@ class Simulator(Struct, frozen=True):
                 last_wave = played[-1]
                 is_end_of_part = not unplayed or unplayed[0].parts != last_wave.parts
                 if is_end_of_part:
+                    # An empty wave, which the postponed nodes join.
                     unplayed.insert(0, replace(last_wave, demands=()))
             wave = unplayed.pop(0)
             simulation: _WaveSimulation
@@ -415,7 +418,7 @@ class _RollingSimulation(_WaveSimulation):
         played_seconds = self.now - self.wave_begun_at
         drain = self.slowest_drain_seconds()
         reboot = self.slowest_reboot_seconds(drain)
-        # Each node was played at the usual pace, but the slowest of several may take longer.
+        # Each node was played at the usual pace, but the slowest of them probably takes longer.
         slowest_ending = simulator.slowest_ending_seconds(self.names)
         slowest_drain = max(slowest_ending, *self._completion_waits.values())
         slowest_node_seconds = simulator.drain_delay + slowest_drain + reboot
@@ -442,6 +445,7 @@ class _RollingSimulation(_WaveSimulation):
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:
+        """Note how things are before the node's drain, then cordon it and schedule the drain."""
         self._away_before[name] = self._note_away_before(name)
         simulator = self.simulator
         pods = self.pods_on(name)
@@ -454,7 +458,7 @@ class _RollingSimulation(_WaveSimulation):
         self.begin(name, least_drain, nodes_at_once=1)
 
     def _note_away_before(self, name: str) -> dict[str, int]:
-        """Note and return how many pods of each of the node's owners are away as it begins."""
+        """Note and return how many pods of each owner on the node are away as it begins."""
         away_before = dict[str, int]()
         for owner in self.flow.ready_pods_by_owner(name):
             away_now = self.flow.away_by_owner[owner]
