@@ -30,7 +30,7 @@ RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --whe
 
 FROM base
 LABEL org.opencontainers.image.title="node-rollout" \
-    org.opencontainers.image.description="Reboot the Flatcar and CoreOS hosts of a Kubernetes cluster into their pending OS updates" \
+    org.opencontainers.image.description="Reboot the Flatcar and CoreOS hosts of a Kubernetes cluster to apply their pending OS updates" \
     org.opencontainers.image.version="0.1.0" \
     org.opencontainers.image.licenses="Apache-2.0" \
     org.opencontainers.image.base.name="docker.io/library/debian:13.7-slim"

@@ -27,9 +27,9 @@ With a cluster:     rollout doctor        check the requirements
 If interrupted:     rollout resume        continue the rollout
                     rollout abort         cancel the rollout, and clean up
 
-Flags with a key in the settings file also have a variable, such as
-ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
-Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 not everything was done,
+Flags that have a key in the settings file can also be set with an environment variable,
+such as ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
+Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 incomplete,
 5 stale plan, 6 blocked, 64 usage error, 130 interrupted.
 """
 
@@ -50,7 +50,7 @@ app = typer.Typer(
 def root(
     context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")
 ) -> None:
-    """Reboot the Flatcar and CoreOS hosts of a Kubernetes cluster into their pending OS updates."""
+    """Reboot the Flatcar and CoreOS hosts of a Kubernetes cluster to apply pending OS updates."""
     if version:
         typer.echo(f"{program_name()} {__version__}")
         raise typer.Exit

@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "inventory": "Print the Nodes as an Ansible inventory, in JSON.",
     "known-hosts": "Add the Nodes' SSH host keys to a known_hosts file.",
     "check-update": "Make hosts check for an update now.",
-    "manifests": "Print the manifests that run rollout in the cluster.",
+    "manifests": "Print the manifests for running rollout in the cluster.",
     "demo": "Watch a rollout on a simulated cluster.",
     "help": "Show help for a command, or write man pages.",
     "completion": "Print a completion script for bash, zsh or fish.",

@@ -1,1 +1,1 @@
-"""The manifests that run rollout in a cluster."""
+"""The manifests for running rollout in a cluster."""

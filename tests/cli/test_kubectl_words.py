@@ -108,7 +108,7 @@ def test_a_variable_for_text_output_does_not_stop_a_command_without_text(
     [
         ("evidence", "json"),
         ("inventory", "json or yaml [json]"),
-        ("report", "json or yaml; default: by --out, else Markdown"),
+        ("report", "json or yaml; default: from the file extension of --out, else Markdown"),
         ("doctor", "text, wide, json or yaml [text]"),
         ("plan", "text, wide, json, yaml or name [text]"),
     ],

@@ -193,7 +193,7 @@ MISTAKES = [
         "waves.canary",
     ),
     ("pool = 'web'\n", "own.toml:1: pool is not a list of tables", "[[pool]]"),
-    ("[drain\n", "own.toml is not TOML", "[drain]"),
+    ("[drain\n", "own.toml is not valid TOML", "[drain]"),
 ]
 
 

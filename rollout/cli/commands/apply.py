@@ -28,7 +28,7 @@ _FILENAME = option(None, "Run this saved plan", "FILE", "--filename", "-f")
 _DRY_RUN = option(
     None,
     "Must be none, client (only show the plan) or server (also send dry-run requests to the API"
-    " server); without a value, server [none]",
+    " server); if no value is given, server is used [none]",
     "MODE",
 )
 _ROLLED_BACK = argument(

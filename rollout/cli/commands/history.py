@@ -25,7 +25,10 @@ _RUN_OF_REPORT = (
 _RUN_OF_HISTORY = (
     "Run to show as a timeline: its ID or a prefix of the ID, or the path of a journal."
 )
-_CHECK = "Check the run's phase changes and safety rules; exit with 1 if a check fails"
+_CHECK = (
+    "Check that the run's phase transitions are valid and that it followed its safety rules; exit"
+    " with 1 if a check fails"
+)
 _OUT = "Write the report to this .html, .md or .json file; default: Markdown to stdout"
 
 
@@ -93,7 +96,9 @@ def _read_all_runs() -> Iterator[RunReport]:
             say(f"warning: {error.message}")
 
 
-@takes(formats=DOCUMENT, defaults={"output.format": "by --out, else Markdown"})
+@takes(
+    formats=DOCUMENT, defaults={"output.format": "from the file extension of --out, else Markdown"}
+)
 def report(
     settings: CommandSettings,
     run: str = argument("", _RUN_OF_REPORT, "RUN", run_ids),

@@ -165,7 +165,7 @@ def manifests(
     cluster_ip: str | None = _CLUSTER_IP,
     hosts_network: list[str] | None = _HOSTS_NETWORK,
 ) -> None:
-    """Print the manifests that run rollout in the cluster, for kubectl apply.
+    """Print the manifests for running rollout in the cluster, for kubectl apply.
 
     cronjob, deployment and job run `rollout operate`; fleetlock runs the FleetLock server for hosts
     with Zincati. Checks the settings file and the known_hosts file, and puts them into a ConfigMap.

@@ -112,7 +112,9 @@ def pause(
 def unpause(
     settings: CommandSettings,
     node: list[str] | None = _NODES,
-    all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),
+    all: bool = option(
+        False, "End the pause set by `rollout pause --all`; nodes paused by name stay paused"
+    ),
     unattended: bool = option(
         False, "Let `rollout operate` reboot nodes again after `rollout abort`"
     ),
@@ -290,8 +292,8 @@ def release(
     """End the hold on a version that was held manually, by a rollback, or because it failed.
 
     The next rollout includes the nodes that have this version staged. Does not reboot nodes. Does
-    not end a pause, except that --all, if the failure history is unreadable, resets it and ends the
-    pause of all nodes.
+    not end a pause, with one exception: if the failure history is unreadable, --all resets it and
+    also ends the pause of all nodes.
 
     \b
     Examples:

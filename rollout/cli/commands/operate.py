@@ -27,10 +27,11 @@ def operate(
     """Reboot pending nodes unattended, once or continuously.
 
     Each pass first continues an interrupted pass, and then does what apply does, without asking for
-    confirmation. If no window is open, no update is staged, another rollout is running, or someone
-    has aborted a rollout, the pass prints the reason and exits with 0. A pass skips nodes with
-    blockers, unless --allow blocked is given. With `skip = []` in the settings file, it does not
-    start if there are blockers.
+    confirmation. If no window is open, no update is staged, another rollout is running, or a
+    `rollout abort` has turned off unattended passes, the pass prints the reason, reboots nothing,
+    and counts as successful (exit code 0 with --once). A pass skips nodes with blockers, unless
+    --allow blocked is given. With `skip = []` in the settings file, it does not start if there are
+    blockers.
 
     \b
     Examples:

@@ -240,7 +240,7 @@ def read_file(path: Path | None) -> SettingsFile:
         raise UsageError(f"{path} is nested too deeply", hint=_EXAMPLE) from error
     except ValueError as error:
         # Python also refuses numbers with too many digits.
-        raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
+        raise UsageError(f"{path} is not valid TOML: {error}", hint=_EXAMPLE) from error
 
 
 def merge_settings(

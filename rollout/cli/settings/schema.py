@@ -207,7 +207,7 @@ class WavesSettings(SettingsTable):
     canary: int = flag(_POLICY.canary, "Reboot this many nodes first, one at a time", least=0)
     spread_by: Label = flag(
         _POLICY.spread_by,
-        "Keep each wave within one value of this label, such as one zone",
+        "Limit each wave to nodes with the same value of this label, such as the same zone",
     )
     control_plane: ControlPlaneOrder = flag(
         _POLICY.control_plane,
@@ -233,8 +233,8 @@ class WavesSettings(SettingsTable):
     soak: Pause = setting(_GATES.soak, "How long to wait between waves")
     stop: StopMode = setting(
         StopMode.FINISH,
-        "On Ctrl-C or SIGTERM: finish the nodes in flight, or revert those that are not rebooting"
-        " yet",
+        "On Ctrl-C or SIGTERM: finish the nodes in flight, or return those that are not"
+        " rebooting yet to service",
     )
 
 
@@ -263,8 +263,8 @@ class DrainSettings(SettingsTable):
     )
     skip_wait_for_delete_timeout: Seconds = setting(
         _DRAIN.skip_wait_for_delete_timeout,
-        "Do not wait for terminating pods whose grace period ended longer ago than this; 0 waits"
-        " for all pods",
+        "Do not wait for terminating pods whose grace period ended more than this many seconds"
+        " ago; 0 waits for all pods",
         least=0,
     )
     wait_for_completion: tuple[Selector, ...] = setting(
@@ -318,13 +318,13 @@ class RebootSettings(SettingsTable):
     )
     rescue: OperatorCommand = setting(
         "",
-        "Command to run once, on the machine that runs rollout, for a host that has not come back"
-        " within reboot.timeout, such as a power cycle through its BMC",
+        "Command, such as a power cycle through the BMC, to run once, on the machine that runs"
+        " rollout, for a host that has not come back within reboot.timeout",
     )
     rescue_timeout: Duration = setting(
         Duration(300),
-        "How long reboot.rescue may take; rollout then waits for the host for another"
-        " reboot.timeout",
+        "How long reboot.rescue may take; rollout then waits up to reboot.timeout again for"
+        " the host to come back",
     )
     pre_playbook: Path | None = setting(
         None,
@@ -364,7 +364,7 @@ class GatesSettings(SettingsTable):
     )
     timeout: Duration = setting(
         _GATES.timeout,
-        "How long a node may wait for blocking pods, alerts, unhealthy objects or gates.command",
+        "How long blocking pods, alerts, unhealthy objects or gates.command may delay a node",
     )
     blocking_pod_selector: tuple[Selector, ...] = setting(
         (), "Do not start draining a node while it runs a pod that matches this label selector"
@@ -458,7 +458,7 @@ class AlertsSettings(SettingsTable):
     )
     silence: AlertLabel = setting(
         "",
-        "Silence the alerts of nodes in flight in Alertmanager; set this to the alert label that"
+        "In Alertmanager, silence the alerts of nodes in flight; set this to the alert label that"
         " contains the node's name or address, such as node or instance",
     )
     matchers: tuple[Matcher, ...] = setting(
@@ -598,7 +598,7 @@ class PoolSettings(SettingsTable):
     )
     strategy: Strategy | None = setting(None, "Strategy for the pool: waves or rolling")
     spread_by: Label | None = setting(
-        None, "Keep the pool's nodes in each wave within one value of this label"
+        None, "Limit the pool's nodes in each wave to those with the same value of this label"
     )
     reboot_idle: bool | None = setting(None, "Also reboot nodes without a staged update")
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
