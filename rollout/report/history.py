@@ -191,7 +191,7 @@ def _sentences(line: AnyLine) -> Iterator[str]:
             for node, reason in line.why_not_done.items():
                 yield f"{node} could not be rebooted: {reason}"
             for node, reason in line.why_not_started.items():
-                yield f"{node} was not reached: {reason}"
+                yield f"{node} was not started: {reason}"
             for node, reason in line.why_skipped.items():
                 yield f"{node} was skipped: {reason}"
         case PlanLine() | VersionLine() | DryRunLine():

@@ -104,7 +104,7 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
-        return {entry.node: f"{entry.reason}, {entry.message}" for entry in self.not_done}
+        return {entry.node: f"{entry.message} ({entry.reason})" for entry in self.not_done}
 
     @property
     def why_not_started(self) -> Mapping[str, str]:

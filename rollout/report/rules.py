@@ -135,9 +135,11 @@ def value_text(value: object) -> str:
 
 
 def _as_flag(flag: str, value: object) -> str:
-    """Return `--canary 2`, or `no reboot.command`."""
-    if isinstance(value, bool):
-        return flag if value else f"no {flag}"
+    """Return `--canary 2`, `--no-delete-emptydir-data` or `drain.restart=false`."""
+    if value is False:
+        return f"--no-{flag.removeprefix('--')}" if flag.startswith("--") else f"{flag}=false"
+    if value is True:
+        return flag
     return f"{flag} {value_text(value) or 'none'}"
 
 

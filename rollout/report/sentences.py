@@ -121,9 +121,7 @@ def blocked_text(event: PodBlocked) -> str:
     """Return what blocks an eviction, why, and when the drain times out."""
     blocked = f"eviction blocked by {printable(event.blocker_text)}"
     deadline = f"drain times out in {elapsed(max(0.0, event.seconds_left))}"
-    has_figures = event.needs is not None and event.has is not None
-    reason = f"the PDB {why_blocked(event)}" if has_figures else why_blocked(event)
-    return f"{pod_with_owner(event)}: {blocked} · {deadline} · {reason}"
+    return f"{pod_with_owner(event)}: {blocked} ({why_blocked(event)}) · {deadline}"
 
 
 def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
@@ -143,16 +141,16 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     elif event.needs is not None and event.has is not None:
         brief = f"needs {event.needs}, has {event.has}"
     forms = (
-        f"{pod_with_owner(event)}: eviction blocked by {blocker} · {left} left · {reason}",
-        f"{pod}: blocked by {blocker} · {left} left · {reason}",
-        f"{pod_name}: blocked by {blocker} · {left} left · {reason}",
-        f"{pod_name}: blocked by {blocker} · {brief} · {left} left",
-        f"{pod_name}: blocked by {blocker} · {brief}",
+        f"{pod_with_owner(event)}: eviction blocked by {blocker} ({reason}) · {left} left",
+        f"{pod}: blocked by {blocker} ({reason}) · {left} left",
+        f"{pod_name}: blocked by {blocker} ({reason}) · {left} left",
+        f"{pod_name}: blocked by {blocker} ({brief}) · {left} left",
+        f"{pod_name}: blocked by {blocker} ({brief})",
     )
     for form in forms:
         if len(form) <= width:
             return [form]
-    shortest = f"{pod_name}: blocked by {blocker} · {brief} · {left} left"
+    shortest = f"{pod_name}: blocked by {blocker} ({brief}) · {left} left"
     return wrap(shortest, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
@@ -232,7 +230,7 @@ def outcome_counts(succeeded: str, *, failed: int, not_rebootable: int, not_star
         ", ",
         f"{succeeded} succeeded",
         f"{failed} failed" if failed else "",
-        f"{not_started} {were} not reached" if not_started else "",
+        f"{not_started} {were} not started" if not_started else "",
     )
     others = ""
     if not_rebootable:

@@ -187,10 +187,17 @@ def _group_counts(unfinished: Unfinished) -> str:
         "with unreadable annotations": unfinished.unclear,
         "no longer in the cluster": unfinished.gone,
     }
-    counts = reason_counts({label: len(nodes) for label, nodes in groups.items() if nodes})
+    counts: list[str] = []
+    for label, nodes in groups.items():
+        if nodes:
+            # Only the first count has the noun.
+            number = str(len(nodes)) if counts else counted(len(nodes), "node")
+            counts.append(f"{number} {label}")
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
     return joined(
-        " ", counts or "nothing in progress", f"({printable(problem)})" if problem else ""
+        " ",
+        ", ".join(counts) or "nothing in progress",
+        f"({printable(problem)})" if problem else "",
     )
 
 

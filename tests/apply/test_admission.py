@@ -160,7 +160,7 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(
     assert not [name for name in metadata(lab, "worker-1", "annotations") if "paused" in name]
     # as by kubectl, without an end
     write(lab, "worker-1", "annotations", **{PAUSED: "true"})
-    assert left_out(lab, rollout) == {"worker-1": f"paused by its annotation {PAUSED}"}
+    assert left_out(lab, rollout) == {"worker-1": f"paused by annotation {PAUSED}"}
     rollout(lab, "unpause", "worker-1").ends(0)
     assert left_out(lab, rollout) == {}
     assert "Not paused by rollout: worker-1" in rollout(lab, "unpause", "worker-1").stdout

@@ -76,7 +76,7 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
     release = f"after fixing worker-2: rollout release {staged}"
     assert last["next"] == f"See: rollout status; {release}; then: rollout resume --retry-failed"
     number = len(ended.summary["not_started"])
-    assert re.search(f", {number} (was|were) not reached", last["title"])
+    assert re.search(f", {number} (was|were) not started", last["title"])
 
 
 def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_rollout_that_a_signal_stops_and_its_resumption(
     assert last["state"] == "interrupted"
     assert last["level"] == "warning"
     number = len(ended.summary["not_started"])
-    assert re.search(f", {number} (was|were) not reached", last["title"])
+    assert re.search(f", {number} (was|were) not started", last["title"])
     assert last["next"] == "rollout resume"
     inbox.exchanges.clear()
     notified(lab, tmp_path, inbox.url, "resume", "--yes").ends(0)

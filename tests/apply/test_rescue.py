@@ -153,7 +153,7 @@ def test_hosts_that_do_not_come_back_are_power_cycled_once(
 
         again = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed", *rescue).ends(4)
         assert (
-            "it may have been started for this reboot before"
+            "it may already have been started for this reboot"
             in again.failures["worker-2"]["message"]
         )
         assert len(bmcs.resets) == 3

@@ -51,7 +51,10 @@ def live(records: Sequence[Record], *, refresh: int) -> Page:
     row = history_row(report, shows_cluster=True) if report else ()
     beside = LivePageFrame(
         at=datetime(2026, 11, 29, 3, 4, 5, tzinfo=UTC),
-        status=("Rollout 3f9a is running in wave 1 of 8: 2 in progress, 10 done", "  w-1: drained"),
+        status=(
+            "Rollout 3f9a is running in wave 1 of 8: 2 nodes in progress, 10 done",
+            "  w-1: drained",
+        ),
         headings=[column.title.capitalize() for column in COLUMNS],
         history=[PastRun(report.run, row)] * 20 if report else (),
         refresh=refresh,

@@ -411,10 +411,10 @@ def gone(resource: Resource, name: str, namespace: str = "") -> Meanwhile:
     ("before", "meanwhile", "missing"),
     [
         (3, ready_pods(3), ""),
-        (3, ready_pods(2), "replicaset/default/web has 2 of 3 pods ready"),
-        (3, ready_pods(0), "replicaset/default/web has 0 of 3 pods ready"),
+        (3, ready_pods(2), "ReplicaSet default/web has 2 of 3 pods ready"),
+        (3, ready_pods(0), "ReplicaSet default/web has 0 of 3 pods ready"),
         (1, ready_pods(1), ""),
-        (1, ready_pods(0), "replicaset/default/web has 0 of 1 pods ready"),
+        (1, ready_pods(0), "ReplicaSet default/web has 0 of 1 pods ready"),
         (0, ready_pods(0), ""),
         (3, ready_pods(2, desired=2), ""),
         (3, ready_pods(0, desired=0), ""),

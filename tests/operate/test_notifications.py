@@ -57,7 +57,7 @@ def test_what_a_pass_leaves_to_the_next_is_no_trouble(
     assert note["state"] == "interrupted"
     assert note["level"] == "info"
     assert note["next"] == "The next pass reboots the remaining nodes."
-    assert note["title"].endswith(", 4 were not reached")
+    assert note["title"].endswith(", 4 were not started")
     assert note["body"].startswith(next(iter(ended.summary["reasons"].values())))
 
 

@@ -86,7 +86,7 @@ FAILED = NodeResult(
     Outcome.ROLLED_BACK,
     Phase.READY,
     31.25,
-    "it runs the old version",
+    "rolled back to 3975.2.0 from 4081.2.1: the update did not take effect",
     "look",
     "3975.2.0",
     diagnosis=SEEN,
@@ -99,15 +99,15 @@ EVENTS: tuple[StepEvent, ...] = (
     NodeStep(AT, "node-1", Phase.DRAINING, "3 pods left"),
     PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04),
     NodeFinished.of(AT, DONE),
-    WaveSettling(AT, 1, "deployment shop/cart"),
+    WaveSettling(AT, 1, "ReplicaSet shop/cart has 1 of 2 pods ready"),
     VersionHeld(AT, "4081.2.1", ("node-2",), "version 4081.2.1 is held"),
     Notice(AT, "waiting for the API server"),
     RunFinished(
         AT,
         RunResult(
             (DONE, FAILED),
-            (NotStarted("node-3", "cordoned since"),),
-            (NotStarted("node-4", "a failure"),),
+            (NotStarted("node-3", "its kubelet has reported a new boot since the plan was made"),),
+            (NotStarted("node-4", "1 node failed"),),
         ),
     ),
 )

@@ -122,8 +122,8 @@ def test_a_denied_eviction_is_told_with_the_policy_and_its_message() -> None:
         AT, "node-1", "shop/cart-1", "", AT, "no evictions", 540.0, admission_policy="freeze"
     )
     assert sentence(denied).endswith(
-        "shop/cart-1: eviction blocked by ValidatingAdmissionPolicy freeze"
-        " · drain times out in 9m00s · no evictions"
+        "shop/cart-1: eviction blocked by ValidatingAdmissionPolicy freeze (no evictions)"
+        " · drain times out in 9m00s"
     )
 
 
@@ -193,7 +193,7 @@ def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
     assert rows(RUN)[:7] == [
         (
             "Run 0123456789abcdef, incomplete: of 3 planned nodes, 1 succeeded, 1 failed, 1 was not"
-            " reached; 1 other node could not be rebooted"
+            " started; 1 other node could not be rebooted"
         ),
         "cluster   127.0.0.1:6443",
         "started   Wed 2026-03-04 05:06:07 UTC",
@@ -207,7 +207,10 @@ def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
 def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     told = rows(RUN)
     at = next(number for number, row in enumerate(told) if "✘" in row)
-    assert told[at] == "05:06:07  ✘ node-2  it runs the old version"
+    assert (
+        told[at]
+        == "05:06:07  ✘ node-2  rolled back to 3975.2.0 from 4081.2.1: the update did not take effect"
+    )
     assert [row.strip() for row in told[at + 1 : at + 5]] == [
         "last SSH error: the connection was refused",
         "Node condition Ready is Unknown: NodeStatusUnknown: silent",
@@ -217,7 +220,7 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     assert any(row.endswith("✔ node-1  on 4081.2.1  30s") for row in told)
     assert any(
         row.endswith(
-            "ended: 1 succeeded, 1 failed, 1 was not reached; 1 other node could not be rebooted"
+            "ended: 1 succeeded, 1 failed, 1 was not started; 1 other node could not be rebooted"
         )
         for row in told
     )

@@ -119,7 +119,9 @@ def night() -> tuple[Record, ...]:
     extra = (
         held("worker-2", "shop/ledger-0", 10, 41),
         record("notice", 50, message="waiting for the API server"),
-        record("wave_settling", 230, index=1, waiting_for="deployment shop/cart"),
+        record(
+            "wave_settling", 230, index=1, waiting_for="ReplicaSet shop/cart has 1 of 2 pods ready"
+        ),
     )
     end = {
         "not_done": [{"node": "worker-9", "reason": "no-sudo", "message": "sudo asks"}],
@@ -129,7 +131,12 @@ def night() -> tuple[Record, ...]:
     rest = [
         {**entry, **failed} if entry.get("outcome") == "drain-failed" else entry for entry in rest
     ]
-    return (first, *rest[:-1], *extra, {**rest[-1], **end, "reasons": {"worker-8": "a failure"}})
+    return (
+        first,
+        *rest[:-1],
+        *extra,
+        {**rest[-1], **end, "reasons": {"worker-8": "1 node failed"}},
+    )
 
 
 def page_of(records: tuple[Record, ...]) -> str:
@@ -187,7 +194,12 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
         "last SSH error: refused",
         "console: lab://2",
         "look",
-        *("sudo asks", "shop/ledger-0", "needs 2 healthy, has 2", "deployment shop/cart"),
+        *(
+            "sudo asks",
+            "shop/ledger-0",
+            "needs 2 healthy, has 2",
+            "ReplicaSet shop/cart has 1 of 2 pods ready",
+        ),
         *("Where the time went", "estimated 10m00s, took 7m52s", "3975.2.0 → 4081.2.1"),
         *("waiting for the API server", "window open", "an eviction was blocked"),
         "15 pods had to be evicted: 7 evictions",

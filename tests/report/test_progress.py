@@ -86,7 +86,7 @@ def test_plain_lines_in_a_log_have_date_and_zone_and_one_line_an_event() -> None
         lines.notify(event)
     told = stream.getvalue().splitlines()
     assert len(told) == len(EVENTS)
-    assert told[5].endswith("wave 1 is settling: deployment shop/cart")
+    assert told[5].endswith("wave 1 is settling: ReplicaSet shop/cart has 1 of 2 pods ready")
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in told)
     assert told[2].endswith("node-1: draining, 3 pods left")
     assert told[4].endswith("✔ node-1  on 4081.2.1  30s")
@@ -139,7 +139,7 @@ def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> N
 
 def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
     shown = screen(*EVENTS[:4])
-    assert "eviction blocked by PDB shop/cart · 9m00s left · needs 2 healthy pods" in shown
+    assert "eviction blocked by PDB shop/cart (needs 2 healthy pods) · 9m00s left" in shown
     assert "draining" in shown
     assert re.search(r"Wave 1 of 2 +0 of 3 done, ", shown)
 
@@ -183,7 +183,9 @@ def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
     assert "and 23 more" in shown[-1]
     assert "18 draining, 5 rebooting" in shown[-1]
     assert any("node-29" in line and "draining" in line for line in shown)
-    assert any("blocked by PDB shop/cart · 9m00s left" in line for line in shown)
+    assert any(
+        "blocked by PDB shop/cart (needs 2 healthy pods) · 9m00s left" in line for line in shown
+    )
     assert any("node-0" in line and "rebooting" in line for line in shown)
 
 
@@ -319,7 +321,7 @@ LEDGER = PodBlocked(
 @pytest.mark.parametrize("width", [46, 60, 76, 80, 96, 100, 120, 200])
 def test_what_holds_a_pod_is_never_cut_where_it_matters(width: int) -> None:
     told = " ".join(blocked_lines(LEDGER, width))
-    assert "blocked by PDB shop/ledger · " in told
+    assert "blocked by PDB shop/ledger (" in told
     assert "ledger-c07ba4bc-mjbwp" in told
     assert "needs 2" in told
     assert "…" not in told
@@ -345,7 +347,7 @@ def test_who_has_to_open_a_budget_is_never_cut(width: int) -> None:
 
 def test_a_budget_that_another_controller_opens_shows_its_figures_if_there_is_room() -> None:
     assert blocked_lines(PRIMARY, 160)[0].endswith(
-        "needs 2 healthy, has 2; waits for Cluster shop/ledger"
+        "(needs 2 healthy, has 2; waits for Cluster shop/ledger) · 29s left"
     )
 
 
@@ -353,7 +355,7 @@ def test_a_long_refusal_has_two_lines() -> None:
     refused = structs.replace(LEDGER, needs=None, has=None, message="the webhook says no " * 20)
     lines = blocked_lines(refused, 80)
     assert len(lines) == 2
-    assert lines[0].startswith("ledger-c07ba4bc-mjbwp: blocked by PDB shop/ledger · the webhook")
+    assert lines[0].startswith("ledger-c07ba4bc-mjbwp: blocked by PDB shop/ledger (the webhook")
 
 
 @pytest.mark.parametrize("revert", [False, True])

@@ -87,7 +87,7 @@ def test_what_was_changed_reads_as_it_was_written() -> None:
         own_reboot_command=True,
     )
     assert changed_rules(policy_document(rules)) == (
-        "--max-unavailable 25%, --drain-timeout 1m, --force, no --delete-emptydir-data, "
+        "--max-unavailable 25%, --drain-timeout 1m, --force, --no-delete-emptydir-data, "
         "reboot.command, --window 22:00 8h; Sat 10:00 4h, gates.wait-window"
     )
     assert changed_rules(policy_document(policy_of(Settings()))) == ""

@@ -77,7 +77,7 @@ class ReadinessSnapshot(Struct, frozen=True):
         return text(problem) if problem else ""
 
     def _find_shortage(self, before: Workload, in_flight: Mapping[str, NodeBaseline]) -> str:
-        """Return a clause such as `shop/web has 2 of 3 pods ready`; empty if it lacks none."""
+        """Return a clause such as `ReplicaSet shop/web has 2 of 3 pods ready`; else empty."""
         now = self.read_workload(before)
         if now is None:
             # It was deleted on purpose.
@@ -94,7 +94,9 @@ class ReadinessSnapshot(Struct, frozen=True):
                 evicted += max(0, ready_before - ready_now)
         if now.ready + evicted >= wanted:
             return ""
-        return f"{before.key} has {now.ready} of {wanted} pods ready"
+        return (
+            f"{before.kind} {before.namespace}/{before.name} has {now.ready} of {wanted} pods ready"
+        )
 
 
 class HealthMonitor(Struct, frozen=True):

@@ -283,7 +283,7 @@ def failure_table(report: RunReport) -> ReportTable:
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
         rows.append((failure.node, clock(failure.at), outcome, reason, failure.hint or NOTHING))
     left_over = [(("not done", reason), node) for node, reason in report.not_done.items()]
-    left_over += [(("not reached", reason), node) for node, reason in report.not_started.items()]
+    left_over += [(("not started", reason), node) for node, reason in report.not_started.items()]
     for (state, reason), names in grouped(left_over).items():
         rows.append((shortened(names), NOTHING, state, reason, NOTHING))
     return ReportTable("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
