@@ -103,7 +103,8 @@ def _finding_lines(similar: Sequence[Check]) -> Iterator[str]:
     subjects = shortened(list(dict.fromkeys(check.subject for check in similar)), _MOST_SUBJECTS)
     message = first.message
     if any(check.message != first.message for check in similar):
-        message = f"{len(similar)} findings, for example {first.message}"
+        noun = "warnings" if first.verdict is Verdict.WARN else "failures"
+        message = f"{len(similar)} {noun}, for example {first.message}"
     yield _check_line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix != NO_FIX:
         yield from _fix_lines(similar)

@@ -267,7 +267,7 @@ def _exclusion_label(exclusion: Exclusion) -> str:
     if update is None or update.state in _WITHOUT_LABEL:
         return ""
     if update.state is UpdateState.BEHIND:
-        return f"behind: the cluster has {update.newest_version}"
+        return f"behind: the newest version in the cluster is {update.newest_version}"
     return _LABELS.get(update.state, update.state)
 
 
@@ -545,10 +545,10 @@ def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
 
 
 def _subject(objects: Sequence[str]) -> str:
-    """Return `PDB shop/cart`, or `3 pods: shop/cart`."""
+    """Return `PDB shop/cart`, or `shop/cart (3 pods)`."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
-        return f"{len(objects)} pods: {shortened(list(owners), most=3)}"
+        return f"{shortened(list(owners), most=3)} ({len(objects)} pods)"
     return shortened([_kind_and_name(name) for name in objects], most=3)
 
 

@@ -372,7 +372,8 @@ def _update_explanation(update: UpdateStanding, message: str, now: datetime | No
             return joined("; ", joined(", ", f"from {update.rolled_back_from}", ago), trouble)
         case UpdateState.BEHIND:
             # What keeps the host from finding the update comes first.
-            newer = "" if update.checks.is_off else f"the cluster has {update.newest_version}"
+            newest = f"the newest version in the cluster is {update.newest_version}"
+            newer = "" if update.checks.is_off else newest
             return joined("; ", newer, trouble)
         case UpdateState.CHECK_FAILED:
             return joined("; ", message, trouble)

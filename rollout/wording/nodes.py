@@ -62,7 +62,7 @@ def _left_cordoned(finding: findings.LeftCordoned) -> Words:
 @words.register
 def _cordoned_by_other(finding: findings.CordonedByOther) -> Words:
     if finding.mark is None:
-        fix = "--allow cordoned reboots it anyway and leaves it cordoned"
+        fix = "to reboot it anyway and leave it cordoned, use --allow cordoned"
         return Words("cordoned manually", fix=fix, note="")
     mark = words(finding.mark)
     return Words(f"cordoned; {mark.cause}", fix=mark.fix, note=mark.cause)
@@ -99,7 +99,7 @@ def _node_paused(finding: findings.NodePaused) -> Words:
 
 @words.register
 def _paused_by_annotation(finding: findings.PausedByAnnotation) -> Words:
-    by = f"by its annotation {finding.annotation}"
+    by = f"by annotation {finding.annotation}"
     return Words(f"paused {by}", note=by)
 
 
@@ -123,7 +123,9 @@ def _reboot_not_needed(finding: findings.RebootNotNeeded) -> Words:
     cause = "; ".join(finding.answers) or "no detection source is configured for it"
     if finding.detect_flag:
         return Words(cause, fix=f"to use its reboot-needed annotation, add {finding.detect_flag}")
-    return Words(cause, fix="--allow idle reboots it anyway" if finding.may_reboot_idle else "")
+    return Words(
+        cause, fix="to reboot it anyway, use --allow idle" if finding.may_reboot_idle else ""
+    )
 
 
 @words.register

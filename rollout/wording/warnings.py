@@ -49,7 +49,7 @@ def _critical_unready(finding: findings.CriticalUnready) -> Words:
 @words.register
 def _stays_here(_finding: findings.StaysHere) -> Words:
     why = "tolerates the unschedulable taint and fits on no other node"
-    return Words(f"{why}: it would be scheduled here again, and {_REBOOT_STOPS_IT}")
+    return Words(f"{why}: it would be scheduled on this node again, and {_REBOOT_STOPS_IT}")
 
 
 @words.register
@@ -99,7 +99,7 @@ def _rook_opens(_finding: findings.RookOpens) -> Words:
 def _budget_closed(finding: findings.BudgetClosed) -> Words:
     pods = f"{finding.healthy} of {finding.needed} needed pods are healthy"
     waits = "the drain waits for it, up to --drain-timeout; see why its pods are not ready"
-    return Words(f"allows no eviction now ({pods}): {waits}")
+    return Words(f"currently allows no evictions ({pods}): {waits}")
 
 
 @words.register

@@ -95,7 +95,7 @@ def _delay_words(delay: findings.BudgetDelay | None) -> Words:
         return Words("")
     name = _budget_name(delay.budget)
     if not delay.permits:
-        note = f"{name} allows no evictions now"
+        note = f"{name} currently allows no evictions"
         return Words(f"the {note}", note=note)
     more = f"+{Duration(delay.seconds)}"
     return Words(

@@ -73,7 +73,7 @@ def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(
     for name, mark in CORDONED.items():
         assert messages[name].startswith("cordoned; ")
         assert f"kubectl annotate node {name} {mark}-" in messages[name]
-    assert messages["worker-9"].startswith("cordoned manually (--allow cordoned")
+    assert messages["worker-9"].startswith("cordoned manually (to reboot it anyway")
 
 
 def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab) -> None:
@@ -187,8 +187,11 @@ def test_a_host_that_does_not_get_its_updates_says_why(
     text = command("status", lab=lab).ends(ExitCode.OK).stdout
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in text.splitlines() if line}
     assert rows["worker-1"] == "up to date 4152.2.0"
-    assert rows["worker-2"] == "behind 4081.2.0 the cluster has 4152.2.0"
-    assert rows["worker-3"] == "behind 4081.2.0 the cluster has 4152.2.0; last checked 9 days ago"
+    assert rows["worker-2"] == "behind 4081.2.0 the newest version in the cluster is 4152.2.0"
+    assert (
+        rows["worker-3"]
+        == "behind 4081.2.0 the newest version in the cluster is 4152.2.0; last checked 9 days ago"
+    )
     assert rows["worker-4"] == "behind 4081.2.0 update-engine is masked"
     assert rows["worker-5"] == "not checking 4152.2.0 last checked 9 days ago"
     assert rows["worker-6"] == "not checking 4152.2.0 update-engine has failed"

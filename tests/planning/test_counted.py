@@ -98,7 +98,7 @@ def test_no_budget_waits_in_vain_for_pods_that_come_back(toleration: Toleration)
     assert not plan.blockers
     assert not told(plan, WarningKind.FITS_NOWHERE)
     assert told(plan, WarningKind.POD) == ["pod/shop/web-0", "pod/shop/web-1"]
-    assert "scheduled here again" in plan.warnings[0].message
+    assert "scheduled on this node again" in plan.warnings[0].message
 
 
 def test_a_node_that_others_have_cordoned_takes_them() -> None:

@@ -54,7 +54,7 @@ IDLE = UpdateStatus(UpdateOperation.IDLE)
 BUSY = UpdateStatus(UpdateOperation.DOWNLOADING, message="42%")
 
 
-HINT = " (--allow idle reboots it anyway)"
+HINT = " (to reboot it anyway, use --allow idle)"
 
 
 @pytest.mark.parametrize(

@@ -47,16 +47,18 @@ def rows(made: RolloutPlan, width: int = 120) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("note", ["", "canary", "pool web; PDB shop/db allows no evictions now"])
+@pytest.mark.parametrize(
+    "note", ["", "canary", "pool web; PDB shop/db currently allows no evictions"]
+)
 def test_only_what_nobody_expects_is_noted(note: str) -> None:
     cells = rows(of_waves(note))[1]
     assert cells == ["1", "node-1", "5", "3m", *([note] if note else [])]
 
 
 def test_equal_waves_of_one_node_that_follow_are_one_row() -> None:
-    made = of_waves("PDB a/b allows no evictions now", *["control plane"] * 3)
+    made = of_waves("PDB a/b currently allows no evictions", *["control plane"] * 3)
     assert rows(made)[1:] == [
-        ["1", "node-1", "5", "3m", "PDB a/b allows no evictions now"],
+        ["1", "node-1", "5", "3m", "PDB a/b currently allows no evictions"],
         ["2\N{EN DASH}4", "node-2, then node-3, then node-4", "15", "9m", "control plane"],
     ]
 
@@ -138,7 +140,10 @@ def test_a_rollback_without_nodes_says_that_it_holds_nothing() -> None:
             idle("node-2", UpdateState.CHECK_FAILED, "no response"),
             "! node-2  check failed: no response",
         ),
-        (idle("node-2", UpdateState.BEHIND), "Left out: node-2 (behind: the cluster has 4152.2.0)"),
+        (
+            idle("node-2", UpdateState.BEHIND),
+            "Left out: node-2 (behind: the newest version in the cluster is 4152.2.0)",
+        ),
         (idle("node-2", UpdateState.IDLE), "Left out: node-2 (idle)"),
     ],
 )
@@ -184,7 +189,7 @@ def test_equal_findings_are_told_once_with_a_count() -> None:
     alone = PlanWarning("node-2", "pod/shop/db-0", "will be down until the reboot is done")
     of_node = PlanWarning("node-3", "node/node-3", "two users are logged in")
     assert list(finding_lines([*lost, alone, of_node])) == [
-        "3 pods: shop/web  loses its data",
+        "shop/web (3 pods)  loses its data",
         "node-2  pod shop/db-0  will be down until the reboot is done",
         "node-3  two users are logged in",
     ]

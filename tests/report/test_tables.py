@@ -93,7 +93,7 @@ ROLLED_BACK = UpdateStanding(
 @pytest.mark.parametrize(
     ("update", "row"),
     [
-        (BEHIND, "behind      3975.2.0  the cluster has 4081.2.1"),
+        (BEHIND, "behind      3975.2.0  the newest version in the cluster is 4081.2.1"),
         (ROLLED_BACK, "rolled back  3975.2.0  from 4081.2.1, 2h00m ago"),
         (
             UpdateStanding(UpdateState.CHECK_FAILED),
@@ -102,7 +102,7 @@ ROLLED_BACK = UpdateStanding(
         (UpdateStanding(UpdateState.IDLE), "idle        3975.2.0"),
         (
             replace(BEHIND, checks=CheckState.STALE, last_checked="2026-02-20T10:00:00Z"),
-            "behind 3975.2.0 the cluster has 4081.2.1; last checked 9 days ago",
+            "behind 3975.2.0 the newest version in the cluster is 4081.2.1; last checked 9 days ago",
         ),
         (
             replace(BEHIND, checks=CheckState.MASKED, check_unit="update-engine"),
@@ -246,7 +246,7 @@ def test_a_held_version_says_on_how_many_nodes_it_is_staged_if_any() -> None:
 def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
     held = kept("version-held", "version 2 is held: it failed on 1 node", "rollout release 2")
     rows = [replace(held, node=f"worker-{number}") for number in range(4)]
-    alone = replace(kept("paused", "by its annotation"), node="cp-1")
+    alone = replace(kept("paused", "by annotation"), node="cp-1")
     *table, total, line = status_text([*rows, alone], width=160).splitlines()
     assert [row.split()[1] for row in table[1:5]] == ["held"] * 4
     assert total == "5 nodes: 4 held, 1 paused"
@@ -357,12 +357,12 @@ def test_findings_that_are_alike_are_one_line() -> None:
     assert len(lines) == 8
     assert lines[0].startswith("✘ ssh")
     assert (
-        "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: 300 findings, for example worker-1: cannot"
+        "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: 300 failures, for example worker-1: cannot"
         " connect" in lines[0]
     )
     assert lines[1].strip() == "fix: Is it up?"
     assert (
-        "worker-1, worker-2, worker-3: 3 findings, for example its clock is 40 s ahead" in lines[2]
+        "worker-1, worker-2, worker-3: 3 warnings, for example its clock is 40 s ahead" in lines[2]
     )
     assert "worker-9: its clock is stopped" in lines[4]
     assert lines[-1] == "300 checks passed (-v lists them), 4 warnings, 300 failed."
@@ -418,7 +418,7 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
         warned(
             CheckName.NODE,
             f"worker-{number}",
-            f"paused by its annotation {name}",
+            f"paused by annotation {name}",
             Fix(f"Remove {name} of worker-{number}"),
         )
         for name in names

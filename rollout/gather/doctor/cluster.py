@@ -209,7 +209,7 @@ _DETAILS_FIX = Fix.with_commands("For details, run", "rollout plan")
 _OWN_NODE_FIX = Fix(
     "Run rollout from outside the cluster, or from a pod that can run on another node."
 )
-_CAN_BE_REBOOTED = "When the node can be rebooted, run"
+_CAN_BE_REBOOTED = "When it is safe to reboot the node, run"
 
 
 def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
@@ -261,7 +261,7 @@ def _exclusion_fix(exclusion: Exclusion, node: Node) -> Fix:
         case ExclusionReason.LEFT_CORDONED:
             fix = Fix.with_commands("Show the progress of its rollout", "rollout status --run")
         case ExclusionReason.CORDONED if node.unschedulable:
-            text = "Use --allow cordoned; or, when the maintenance is finished, run"
+            text = "When it no longer needs to be cordoned, run"
             fix = Fix.with_commands(text, f"kubectl uncordon {node.name}")
         case ExclusionReason.CORDONED:
             # Someone else maintains the node.
@@ -282,7 +282,7 @@ def _pause_fix(node: Node) -> Fix:
     pause = why_paused(node, now=None)
     if pause is None:
         # The node's own marks do not pause it, so all nodes are paused.
-        return Fix.with_commands("When nodes can be rebooted, run", "rollout unpause --all")
+        return Fix.with_commands("When it is safe to reboot nodes, run", "rollout unpause --all")
     command = f"rollout unpause {node.name}"
     if isinstance(pause, PausedByAnnotation) and pause.annotation in RIVAL_PAUSES:
         command = f"kubectl annotate node {node.name} {pause.annotation}-"
@@ -295,12 +295,12 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
         reported.add(blocker.node)
         # Rivals have their own check, as have held versions.
         if blocker.kind is not BlockerKind.RIVAL:
-            message = f"{blocker.object}: {blocker.message}"
+            message = f"{blocker.object.replace('/', ' ', 1)}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, _RESOLVE_FIX)
     for warning in plan.warnings:
         if warning.kind is not WarningKind.VERSION_HELD:
             reported.add(warning.node)
-            message = f"{warning.object}: {warning.message}"
+            message = f"{warning.object.replace('/', ' ', 1)}: {warning.message}"
             yield warned(CheckName.DRAIN, warning.node or "cluster", message, _DETAILS_FIX)
     for node in plan.nodes:
         if node.name not in reported:
