@@ -57,7 +57,7 @@ def parse_address(text: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(
-            f"{text!r} is not an address to listen on",
+            f"{text!r} is not a valid listen address",
             hint="Use an address such as 127.0.0.1:9732 or [::1]:9732, or :9732 for all addresses.",
         )
     return match["v6"] or match["host"] or "", int(match["port"])

@@ -184,7 +184,7 @@ def load_scenario(
     except OSError as error:
         raise ScenarioError(f"cannot read the scenario {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ScenarioError(f"the scenario {path} is not UTF-8: {error}") from error
+        raise ScenarioError(f"the scenario {path} is not valid UTF-8: {error}") from error
     return _decode(_document(text, str(path)), path.stem, source=str(path))
 
 
@@ -211,7 +211,9 @@ def _document(text: str, source: str) -> dict[str, Any]:
     try:
         document = read_yaml(text)
     except yaml.YAMLError as error:
-        raise ScenarioError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+        raise ScenarioError(
+            f"{source} is not valid YAML: {' '.join(str(error).split())}"
+        ) from error
     if not isinstance(document, dict):
         raise ScenarioError(f"{source}: a scenario is a mapping with a description and nodes")
     return document

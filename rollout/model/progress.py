@@ -410,7 +410,7 @@ class Notice(JsonLine, frozen=True, tag="notice"):
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """rollout does not reboot nodes into this version: it failed, or someone holds it."""
+    """This version is held: it failed, or was held manually or by a rollback."""
 
     version: str
     nodes: tuple[str, ...]

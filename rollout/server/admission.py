@@ -113,7 +113,7 @@ class SlotLimits(Struct, frozen=True):
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
                 AnswerKind.NOT_NOW,
-                f"control-plane nodes reboot one at a time, and {other.name} is in progress",
+                f"control-plane nodes reboot one at a time, and {other.name} holds a slot",
             )
         # Nodes in flight share one value of the label, like those of a wave.
         label = rules.spread_by
@@ -122,8 +122,8 @@ class SlotLimits(Struct, frozen=True):
             other_value = other.labels.get(label, "none")
             raise Denied(
                 AnswerKind.NOT_NOW,
-                f"--spread-by {label}: nodes with different values reboot one after another, and"
-                f" {other.name} ({other_value}) is in progress",
+                f"--spread-by {label}: nodes with different values are not rebooted at the same"
+                f" time, and {other.name} ({other_value}) holds a slot",
             )
 
 

@@ -48,7 +48,7 @@ def refused(path: Path | None, context: str | None = None) -> KubeconfigError:
     ("content", "message"),
     [
         ("", "is empty"),
-        ("a: [", "is not YAML"),
+        ("a: [", "is not valid YAML"),
         ("just text", "is not a kubeconfig"),
         ("contexts: [{context: {cluster: c}}]", "is not a kubeconfig"),
         ("apiVersion: v1", "has no current context"),

@@ -452,7 +452,7 @@ def test_no_message_shows_a_value_that_is_not_yaml(tmp_path: Path, value: str) -
     file = tmp_path / "kubeconfig"
     file.write_text(f"users: [{{name: u, user: {{password: {value}}}}}]")
     message = shown(lambda: connect(file, None))
-    assert "is not YAML" in message
+    assert "is not valid YAML" in message
     assert MARKER not in message
 
 

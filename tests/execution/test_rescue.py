@@ -159,7 +159,7 @@ def test_a_rescue_that_does_not_help_is_part_of_the_failure_and_never_repeated(
     # Another process that takes the node up finds the mark.
     again = failure(context, rescue)
     assert again.message.endswith(
-        "reboot.rescue was not run: it may have been started for this reboot before"
+        "reboot.rescue was not run: it may already have been started for this reboot"
     )
     assert len(rescue.environments) == 1
 

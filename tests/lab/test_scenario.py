@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_read_as_it_has_to_be_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("a: [", "is not YAML"),
+        ("a: [", "is not valid YAML"),
         ("description: x\nnodes: [}", "line 2, column 9"),
         (
             f"description: x\nnodes: [{{prefix: n, count: 1{'0' * 400}}}]",

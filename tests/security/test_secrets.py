@@ -166,5 +166,5 @@ def test_ansibles_programs_inherit_no_secret(home: Path) -> None:
 def test_a_kubeconfig_that_cannot_be_read_is_not_quoted(home: Path) -> None:
     (home / "kubeconfig").write_text(f"users:\n- user:\n    token: {SECRET}: x\n")
     ended = rollout(home, "status", KUBECONFIG="kubeconfig")
-    assert "kubeconfig is not YAML: line 3: " in ended.stderr
+    assert "kubeconfig is not valid YAML: line 3: " in ended.stderr
     assert_unshown(ended)

@@ -160,7 +160,7 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
         limits,
     )
     with pytest.raises(
-        Denied, match="control-plane nodes reboot one at a time, and a is in progress"
+        Denied, match="control-plane nodes reboot one at a time, and a holds a slot"
     ):
         reserve_within_limits(slots, slot("b"), GroupRules(Count(3)), limits)
 

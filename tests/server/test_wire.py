@@ -126,7 +126,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
     [
         (("--tls-cert", "a.crt"), "--tls-cert and --tls-key belong together"),
         (("--tls-cert", "a.crt", "--tls-key", "a.key"), "cannot serve with --tls-cert a.crt"),
-        (("--listen", "nowhere"), "is not an address to listen on"),
+        (("--listen", "nowhere"), "is not a valid listen address"),
         (("--group", "workers"), "does not specify a FleetLock group"),
         (("--group", "workers=0"), "would allow no node to be rebooted"),
         (("--group-selector", "workers=a in"), "is not a label selector"),

@@ -147,7 +147,7 @@ def _parse_line(number: int, raw: bytes) -> ContentLine:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise CalendarError(number, "it is not UTF-8") from error
+        raise CalendarError(number, "it is not valid UTF-8") from error
     match = _LINE.fullmatch(text)
     if match is None:
         invalid = ContentLine(number=number, name="", parameters={}, value="", text=text)

@@ -35,6 +35,7 @@ LOGIN_LIMIT = 30.0
 _LONGEST_MARGIN = 60.0
 _SHARE_OF_LIFETIME = 0.2
 _LOGIN_HINT = "Check the token, or the file or program that it comes from."
+_PEM_HINT = "Certificates and keys must be in PEM format, and keys must not have a passphrase."
 _OIDC_HINT = (
     "Any kubectl command renews the token. To let rollout renew it, log in with kubelogin (kubectl"
     " oidc-login) as the user's `exec` program."
@@ -262,7 +263,7 @@ def as_kubeconfig_error(subject: str) -> Iterator[None]:
             why = f"{error.filename}: {error.strerror}"
         raise KubeconfigError(
             f"the {subject} cannot be used: {why}",
-            hint=hint_of(error, "It must be in PEM format, and a key must not have a passphrase."),
+            hint=hint_of(error, _PEM_HINT),
         ) from error
 
 

@@ -345,7 +345,7 @@ def _read_file(path: Path) -> _KubeconfigFile:
         message = f"kubeconfig {path} cannot be read: {error.strerror}"
         raise KubeconfigError(message, hint=hint_of(error, _CHOOSE_HINT)) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        message = f"kubeconfig {path} is not YAML: {_why_not_yaml(error)}"
+        message = f"kubeconfig {path} is not valid YAML: {_why_not_yaml(error)}"
         raise KubeconfigError(message, hint=_CHOOSE_HINT) from error
     if content is None:
         raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE_HINT)

@@ -119,7 +119,7 @@ class KnownHosts:
         needs_file = names_own_files and checking is HostKeyChecking.STRICT
         if needs_file and not any(file.exists() for file in (*own, *system)):
             raise InputError(
-                f"known hosts file {own[0]}: no such file",
+                f"known_hosts file {own[0]}: no such file",
                 hint=f"Specify another with --known-hosts, or create it: {self._record_command}",
             )
         for file in (*own, *system):

@@ -108,7 +108,7 @@ def _mark_rescued(task: NodeTask) -> None:
             if has_tried_to_write:
                 # The write succeeded, and only its answer was lost.
                 return None
-            raise StepError("it may have been started for this reboot before")
+            raise StepError("it may already have been started for this reboot")
         # A kubelet that reports NotReady is up.
         if node.ready is not ConditionStatus.UNKNOWN:
             raise StepError(f"its Node's Ready condition is {node.ready}, not Unknown")
