@@ -18,6 +18,8 @@ HealthEvaluation = Callable[[str, bytes], bool]
 
 
 class ObjectHealth(Struct, frozen=True):
+    """Evaluates gates.healthy: each rule has an object, and an expression that must be true."""
+
     cluster: PatientApi
     rules: Sequence[HealthRule]
     evaluate: HealthEvaluation | None
@@ -31,6 +33,7 @@ class ObjectHealth(Struct, frozen=True):
         return None
 
     def _find_violation(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+        """Return why the rule's object is not healthy, as far as is known; None if it is."""
         reference = ObjectReference.parse(rule.resource)
         # Not a longer outage: perhaps only this object cannot be read, because its conversion
         # webhook is down.

@@ -61,6 +61,7 @@ class LiveView(Generic[T]):
         if self.lists_first:
             self.cluster.ask(self._read_list, self.deadline)
         else:
+            # The thread lists.
             self._needs_list = True
         threading.Thread(target=self._keep_watching, name="live-view", daemon=True).start()
         return self
@@ -112,7 +113,7 @@ class LiveView(Generic[T]):
 
     def _list_and_watch(self) -> bool:
         """List if needed, and watch until the connection ends; return whether the watch lasted."""
-        # None if the list failed, so that there was no watch.
+        # None until there is a watch.
         watch_began: float | None = None
         try:
             if self._needs_list:
@@ -125,6 +126,7 @@ class LiveView(Generic[T]):
         except ApiError as error:
             has_http_status = error.status != 0
             if has_http_status or not self._version:
+                # No watch can continue from here.
                 self._needs_list = True
             # That a long watch breaks off is usual, and not reported.
             if has_http_status or not _has_lasted(watch_began):
@@ -133,6 +135,7 @@ class LiveView(Generic[T]):
         return _has_lasted(watch_began)
 
     def _watch(self) -> None:
+        """Apply the changes since the version, until the connection ends or the view is left."""
         query = {**self.query, "resourceVersion": self._version}
         stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
         self._stream = stream
@@ -167,6 +170,7 @@ def _has_lasted(watch_began: float | None) -> bool:
 def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: threading.Event
 ) -> LiveView[Pod]:
+    """Return a view of the node's pods; `deadline` is for the first list."""
     return LiveView(
         cluster=cluster,
         path=PODS,
@@ -181,6 +185,10 @@ def watch_node_pods(
 def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, lists_first: bool = True
 ) -> LiveView[Node]:
+    """Return a view of all Nodes or those of a query; `deadline` is for the first list.
+
+    `lists_first`: if False, entering the view does not wait for that list.
+    """
     return LiveView(
         cluster=cluster,
         path=NODES,

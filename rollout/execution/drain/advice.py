@@ -21,13 +21,14 @@ _LAST_RESORT = (
 
 
 def steps_for_terminating(pod: Pod) -> Sequence[str]:
+    """For a pod that still terminates after its grace period."""
     target = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
     if pod.finalizers:
-        owners = listed(pod.finalizers, _MOST_FINALIZERS)
+        names = listed(pod.finalizers, _MOST_FINALIZERS)
         return (
             f"kubectl get pod {target} -o yaml",
             (
-                f"repair the controller that has to remove the finalizers ({owners}); until then,"
+                f"repair the controller that has to remove the finalizers ({names}); until then,"
                 " even --force does not delete the pod"
             ),
         )
@@ -39,7 +40,10 @@ def steps_for_terminating(pod: Pod) -> Sequence[str]:
 
 
 def steps_for_undeleted(pod: Pod) -> Sequence[str]:
-    """For a pod that stays although its eviction was accepted, perhaps not by the API server."""
+    """For a pod that does not terminate although its eviction was accepted.
+
+    Perhaps not the API server has accepted it.
+    """
     return (
         f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}",
         _WEBHOOKS,
@@ -53,6 +57,7 @@ def describe_controller_command(namespace: str, controller: OwnerRef) -> str:
 
 
 def describe_deployment_commands(deployment: str) -> Sequence[str]:
+    """Return the commands that show why a Deployment (`namespace/name`) makes no progress."""
     namespace, _, name = deployment.partition("/")
     target = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
     return (

@@ -79,6 +79,7 @@ class BlockedReason(Struct, frozen=True):
 
     @classmethod
     def of_budget(cls, budget: Budget, pod: Pod) -> "BlockedReason":
+        """Return the reason if this budget allows no eviction of the pod."""
         owner = managing_owner(budget, (pod,))
         if budget.sync_error:
             error = f"cannot count its pods: {budget.sync_error}"
@@ -99,6 +100,8 @@ class BlockedReason(Struct, frozen=True):
 
 @dataclass(slots=True)
 class _BlockedPod:
+    """A held pod, and what was last reported of it."""
+
     pod: Pod
     reason: BlockedReason
     since: datetime
@@ -177,12 +180,12 @@ class HeldPods:
         return f"{blocked}; the controller of {owner} did not move the pod"
 
     def report(self) -> None:
-        """Report the pods that are due: held for a moment, and not reported a moment ago."""
+        """Report each pod that is held for a second, and again at intervals or for new reasons."""
         now = self.task.now
         for blocked in self._by_uid.values():
-            is_held_for_a_moment = now - blocked.began_at >= _REPORT_AFTER
+            is_held_long_enough = now - blocked.began_at >= _REPORT_AFTER
             is_report_due = now - blocked.reported_at >= blocked.report_interval
-            if is_held_for_a_moment and is_report_due:
+            if is_held_long_enough and is_report_due:
                 self._report_pod(blocked, now)
 
     def _report_pod(self, blocked: _BlockedPod, now: float) -> None:

@@ -28,14 +28,15 @@ _LONGEST_RETRY = 480.0
 class _Account:
     """What is known about a budget beyond its status; times are monotonic seconds."""
 
-    # What the status will show once it counts the evictions sent; used until `lag_ends`.
-    expected_allowance: int = 0
-    lag_ends: float = 0.0
+    # What the status will allow once it counts the evictions sent. Until it does, or until
+    # `status_lags_until`, this is used instead.
+    allowance_after_sent: int = 0
+    status_lags_until: float = 0.0
     # The budget's resourceVersion when the last eviction was sent, since it may change before the
     # answer comes.
-    sent_version: str | None = None
+    version_when_sent: str | None = None
     # The resourceVersion whose status allowed what the API server refused; when to try again.
-    refused_version: str | None = None
+    untrusted_version: str | None = None
     retry_at: float = 0.0
     retry_pause: float = _FIRST_RETRY
 
@@ -84,29 +85,30 @@ class BudgetView:
         return self._by_key.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
-        """Return how many evictions to send now."""
+        """Return how many evictions to send now: as the status allows, less those just sent."""
         account = self._account(budget.key)
-        if not budget.disruptions_allowed:
-            account.lag_ends = 0.0
+        if budget.disruptions_allowed == 0:
+            # So the status counts what was sent.
+            account.status_lags_until = 0.0
             return 0
-        if account.refused_version == budget.resource_version:
-            # This status allowed what was refused, so it is wrong: only try one.
+        if account.untrusted_version == budget.resource_version:
+            # This status allowed what the API server refused: only try one eviction, after a pause.
             return 1 if now >= account.retry_at else 0
-        account.refused_version = None
-        counts_last_evictions = budget.disruptions_allowed <= account.expected_allowance
-        if counts_last_evictions:
-            account.lag_ends = 0.0
-        if now < account.lag_ends:
-            return account.expected_allowance
+        account.untrusted_version = None
+        counts_what_was_sent = budget.disruptions_allowed <= account.allowance_after_sent
+        if counts_what_was_sent:
+            account.status_lags_until = 0.0
+        if now < account.status_lags_until:
+            return account.allowance_after_sent
         return budget.disruptions_allowed
 
     def note_sent(self, budget: Budget, now: float) -> None:
         """Count an eviction that was sent, before the budget's status does."""
         allowed = self.allowance(budget, now)
         account = self._account(budget.key)
-        account.expected_allowance = max(0, allowed - 1)
-        account.lag_ends = now + _LAG_SECONDS
-        account.sent_version = budget.resource_version
+        account.allowance_after_sent = max(0, allowed - 1)
+        account.status_lags_until = now + _LAG_SECONDS
+        account.version_when_sent = budget.resource_version
         # If this is the one try after a refusal, send no other before its answer.
         account.retry_at = now + account.retry_pause
 
@@ -117,7 +119,7 @@ class BudgetView:
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
         """Note that the API server refused what the status allowed; each pause doubles."""
         account = self._account(budget.key)
-        account.refused_version = account.sent_version or budget.resource_version
+        account.untrusted_version = account.version_when_sent or budget.resource_version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
 

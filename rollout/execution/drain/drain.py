@@ -53,6 +53,7 @@ class _DaemonSetLookup:
     known_pod_uids: set[str] = field(default_factory=set)
 
     def rules_for(self, pods: Sequence[Pod]) -> DrainRules:
+        """Return the rules by which to judge these pods."""
         cluster = self.task.cluster
         pod_uids = {pod.uid for pod in pods if is_of_daemon_set(pod)}
         has_new_pod = not pod_uids <= self.known_pod_uids

@@ -219,6 +219,7 @@ def _evict_or_delete(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run:
 
 
 def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
+    """Return the attempt with what its error means for the pod."""
     # A webhook or policy that denies the request chooses any status, so that says nothing.
     if error.denial is None:
         if isinstance(error, ApiNotFoundError):
@@ -270,7 +271,7 @@ def move_elsewhere(
     pod = _find_own_pod(api, own)
     if pod is None:
         return
-    # First: the eviction may end this process.
+    # Said before the eviction, which may end this process.
     say(
         f"{own.name} can only be rebooted from another node: {own.pod} is evicted, so that its"
         " controller starts a new pod there"

@@ -125,6 +125,7 @@ class Evictor:
 
     def evict_due(self, pods: Sequence[Pod]) -> None:
         """Send the evictions that may be sent now; `pods` are all that have to leave."""
+        # Pods that are gone or terminating no longer wait for their eviction.
         self.held.keep_only(frozenset(pod.uid for pod in pods if not pod.terminating))
         now = self.task.now
         due = [pod for pod in pods if self._is_due(pod, now)]
@@ -145,9 +146,7 @@ class Evictor:
         if conflicting:
             self.held.hold(pod, BlockedReason.of_several(conflicting))
             return
-        closed_budget = next(
-            (budget for budget in budgets if self.budgets.allowance(budget, now) <= 0), None
-        )
+        closed_budget = self._find_closed_budget(budgets, now)
         if closed_budget is not None:
             self._handle_closed_budget(pod, closed_budget, now)
             return
@@ -163,6 +162,12 @@ class Evictor:
                 self.budgets.note_sent(budget, now)
             self._submit(pod)
 
+    def _find_closed_budget(self, budgets: Sequence[Budget], now: float) -> Budget | None:
+        for budget in budgets:
+            if self.budgets.allowance(budget, now) <= 0:
+                return budget
+        return None
+
     def _find_restart_under_way(self, pod: Pod, budgets: Sequence[Budget]) -> Restarting | None:
         """Return the restart that replaces the pod, if its budget needs every pod.
 
@@ -176,7 +181,7 @@ class Evictor:
     def _handle_closed_budget(self, pod: Pod, closed: Budget, now: float) -> None:
         """Hold the pod. If its budget may never open, restart its Deployment, or try an eviction.
 
-        A webhook may deny the try, and then move the pod itself.
+        Such a try now and then is for webhooks that deny an eviction and then move the pod.
         """
         reason = BlockedReason.of_budget(closed, pod)
         has_operator = reason.managing_owner is not None
@@ -185,15 +190,16 @@ class Evictor:
             if restart is not None:
                 self.held.hold(pod, BlockedReason.of_restart(restart))
                 return
-        is_worth_trying = closed.needs_every_pod or has_operator
+        may_never_open = closed.needs_every_pod or has_operator
         earlier_reason = self.held.reason_of(pod)
         was_denied = earlier_reason is not None and earlier_reason.denial is not None
-        # Keep reporting the denial of such a try: it says more than the budget.
-        if not (is_worth_trying and was_denied):
+        # If a try was denied, that stays the reason: it says more than the budget.
+        keeps_reason = may_never_open and was_denied
+        if not keeps_reason:
             self.held.hold(pod, reason)
         self.task.precedence.note_closed_budget(self.task.name, closed.key)
         retry = self.eviction_of(pod).closed_retry
-        is_try_due = is_worth_trying and now >= retry.at
+        is_try_due = may_never_open and now >= retry.at
         if is_try_due and self._may_send(now):
             retry.postpone(now, _LONGEST_CLOSED_PAUSE)
             self._submit(pod)
@@ -263,6 +269,7 @@ class Evictor:
             demand.update(budget.key for budget in budgets)
 
         def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
+            """Return a key by which the most urgent pod sorts first."""
             pod, budgets = candidate
             # Negative if a budget allows fewer evictions now than pods want.
             spare_permits = [
@@ -289,6 +296,7 @@ class Evictor:
         future.add_done_callback(lambda _done: self.wakeup.set())
 
     def _handle_answer(self, attempt: Attempt) -> None:
+        """Note what became of the pod, and when to try it again; `DrainError` for a refusal."""
         now = self.task.now
         eviction = self.eviction_of(attempt.pod)
         eviction.last_message = attempt.message
@@ -304,6 +312,7 @@ class Evictor:
             case EvictionResult.DENIED:
                 denial = attempt.error.denial if attempt.error else None
                 self.held.hold(attempt.pod, BlockedReason((), attempt.message, denial=denial))
+                # A webhook may move the pod itself.
                 eviction.is_in_doubt = True
                 self._postpone(eviction.retry, _LONGEST_DENIED_PAUSE, attempt.retry_after)
             case EvictionResult.LATER:
@@ -331,9 +340,10 @@ class Evictor:
     def _note_moved(self, attempt: Attempt) -> None:
         """Note the pod as moved by this process, if it was."""
         is_accepted = attempt.result is EvictionResult.ACCEPTED
-        # Then an earlier request, which was in doubt, has worked.
-        is_gone = attempt.result is EvictionResult.GONE
-        if is_accepted or (is_gone and self.eviction_of(attempt.pod).is_in_doubt):
+        # If the pod is gone, an earlier request that was in doubt has worked.
+        was_in_doubt = self.eviction_of(attempt.pod).is_in_doubt
+        has_worked_earlier = attempt.result is EvictionResult.GONE and was_in_doubt
+        if is_accepted or has_worked_earlier:
             self.task.moved_pods.add(attempt.pod.uid)
 
     def _note_acceptance(self, eviction: PodEviction) -> None:

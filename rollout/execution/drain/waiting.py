@@ -87,6 +87,11 @@ class Waiting:
         self._note_gone_pods(remaining)
         if now - self.evictions_reported_at >= _REPORT_SECONDS:
             self._report_evicted()
+        self._report_step(remaining, leaving, awaited)
+
+    def _report_step(
+        self, remaining: Sequence[Pod], leaving: Sequence[Pod], awaited: Sequence[Pod]
+    ) -> None:
         completing = awaited_pods(awaited)
         details = []
         if remaining:
@@ -94,6 +99,7 @@ class Waiting:
         if completing:
             details.append(awaited_text(completing, self.task.cluster.api.server_time()))
         detail = "; ".join(details)
+        now = self.task.now
         is_report_due = now - self.reported_at >= _REPORT_SECONDS
         if detail != self.reported_detail and is_report_due:
             self.reported_detail = detail
@@ -180,11 +186,12 @@ class Waiting:
             self.unreported_evictions.append(EvictedPod(pod.key, owner, accepted.at, seconds))
 
     def _report_evicted(self) -> None:
-        if self.unreported_evictions:
-            self.evictions_reported_at = self.task.now
-            pods = tuple(self.unreported_evictions)
-            self.unreported_evictions = []
-            self.task.report.tell(PodsEvicted(self.task.report.now, self.task.name, pods))
+        if not self.unreported_evictions:
+            return
+        self.evictions_reported_at = self.task.now
+        pods = tuple(self.unreported_evictions)
+        self.unreported_evictions = []
+        self.task.report.tell(PodsEvicted(self.task.report.now, self.task.name, pods))
 
     def relist_if_quiet(
         self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]
@@ -196,7 +203,8 @@ class Waiting:
         """
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
-        if state != self.last_state:
+        has_changed = state != self.last_state
+        if has_changed:
             self.last_state = state
             self.quiet_since = now
             self.quiet_limit = _QUIET_SECONDS

@@ -54,6 +54,7 @@ def await_checks(task: NodeTask, annotations: Sequence[str], occasion: str, phas
             task.report_step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)
             task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
             view.changed.clear()
+    # The checks have passed: remove the request, and the answers.
     removed_annotations = dict.fromkeys((*annotations, marks.HOOK_LABEL_ANNOTATION))
     metadata = {"labels": {label: None}, "annotations": removed_annotations}
     change_node(task, lambda _node: {"metadata": metadata})
@@ -75,7 +76,7 @@ def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
 def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
     """Set the label, and remove old answers in the same write."""
 
-    def change(node: Node) -> Patch:
+    def patch_to_request(node: Node) -> Patch:
         require_mark(task, node)
         # An earlier process of this rollout may have set the label.
         is_our_label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION) == label
@@ -92,7 +93,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
             }
         }
 
-    change_node(task, change)
+    change_node(task, patch_to_request)
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:

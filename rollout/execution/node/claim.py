@@ -54,57 +54,60 @@ def claim_and_cordon(
     _check_gates_before_mark(context)
     ready_now = ready_of(context.read_pods())
     node_before = _write_first_mark(context)
-    patience = context.cluster.deadline(_WITHDRAW_SECONDS)
+    withdrawal_deadline = context.cluster.deadline(_WITHDRAW_SECONDS)
 
     def read_once_admitted(api: ClusterApi) -> Node:
-        return _await_admission(context, facts, patience, api)
+        return _await_admission(context, facts, withdrawal_deadline, api)
 
-    def cordon_patch(node: Node) -> Patch:
+    def patch_to_cordon(node: Node) -> Patch:
         require_mark(context, node)
         _check_is_as_planned(context, node)
         _check_not_cordoned_since(node_before, node)
-        is_our_exclusion = _is_our_exclusion(context, node)
-        # A failed rollout's mark may name pods that are not ready now.
+        # An earlier rollout that failed may have marked pods that are not ready now.
         ready_pods = {**ready_before(node), **ready_now}
-        annotations = {
-            **marks_of_run(context, Phase.CORDONED),
+        marks_of_update = {
             marks.STAGED_VERSION: staged_version or None,
             marks.DETECTED: detected or None,
-            marks.CORDONED_BY_US: "true" if _is_our_cordon(node) else None,
-            marks.EXCLUDED_BY_US: "true" if is_our_exclusion else None,
             marks.READY_BEFORE: ready_text(ready_pods),
         }
-        return {
-            "metadata": {
-                "annotations": annotations,
-                "labels": _cordon_labels(context, facts, is_our_exclusion=is_our_exclusion),
-            },
-            "spec": {"unschedulable": True, **soft_taint_removal_patch(node)},
-        }
+        return _cordon_patch(context, node, facts, marks_of_update)
 
     try:
         # After a conflict, both run again. Nothing slow is between the admission and the write.
-        change_node(context, read=read_once_admitted, change=cordon_patch)
+        change_node(context, read=read_once_admitted, change=patch_to_cordon)
     except RefusedError:
         # The node waits again, so a mark that an earlier process of this rollout left goes, too.
         had_our_mark = _has_only_our_mark(context, node_before)
         _remove_first_mark(context, {} if had_our_mark else node_before.annotations)
         raise
     except NotStartedError:
-        # A node that was taken up keeps its mark: `end_without_success` returns it.
+        # If an earlier process had marked the node, `end_without_success` removes that mark.
         _remove_first_mark(context, node_before.annotations)
         raise
 
 
-def _cordon_labels(
-    context: NodeContext, facts: HostFacts, *, is_our_exclusion: bool
-) -> Mapping[str, str]:
-    """Return the labels to set with the cordon: of FLUO's agent, and for load balancers."""
+def _cordon_patch(
+    context: NodeContext,
+    node: Node,
+    facts: HostFacts,
+    marks_of_update: Mapping[str, str | None],
+) -> Patch:
+    """Return the patch that cordons the node, and notes what rollout has to undo later."""
     policy = context.policy
+    is_our_exclusion = _is_our_exclusion(context, node)
+    annotations = {
+        **marks_of_run(context, Phase.CORDONED),
+        **marks_of_update,
+        marks.CORDONED_BY_US: "true" if _is_our_cordon(node) else None,
+        marks.EXCLUDED_BY_US: "true" if is_our_exclusion else None,
+    }
     labels = dict(fluo_agent_labels(policy, facts.running_version, facts.os_id, facts.group))
     if is_our_exclusion and policy.exclude_from_load_balancers:
         labels[marks.EXCLUDED_FROM_BALANCERS] = ""
-    return labels
+    return {
+        "metadata": {"annotations": annotations, "labels": labels},
+        "spec": {"unschedulable": True, **soft_taint_removal_patch(node)},
+    }
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
@@ -130,7 +133,7 @@ def _write_first_mark(task: NodeTask) -> Node:
     """Mark the Node as pending; return it as it was before the mark."""
     before: Node | None = None
 
-    def change(node: Node) -> Patch:
+    def patch_to_mark(node: Node) -> Patch:
         nonlocal before
         _check_is_as_planned(task, node)
         # After a conflict or an outage, this runs again: our mark may be on the Node already.
@@ -139,7 +142,7 @@ def _write_first_mark(task: NodeTask) -> Node:
             before = node
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}
 
-    change_node(task, change)
+    change_node(task, patch_to_mark)
     assert before is not None  # noqa: S101 - `change` has set it
     return before
 
@@ -153,12 +156,12 @@ def _remove_first_mark(task: NodeTask, annotations_before: Mapping[str, str]) ->
     """Restore the annotations from before the mark, unless the Node was cordoned since."""
     restored = {name: annotations_before.get(name) for name in marks.OF_RUN}
 
-    def change(node: Node) -> Patch | None:
+    def patch_to_unmark(node: Node) -> Patch | None:
         if not _has_only_our_mark(task, node):
             return None
         return {"metadata": {"annotations": restored}}
 
-    change_node(task, change)
+    change_node(task, patch_to_unmark)
 
 
 def _check_gates(context: NodeContext) -> None:
@@ -181,11 +184,12 @@ def _check_gates_before_mark(context: NodeContext) -> None:
 
 
 def _await_admission(
-    context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
+    context: NodeContext, facts: HostFacts, withdrawal_deadline: Deadline, api: ClusterApi
 ) -> Node:
     """Wait until gates and limits admit the node; return its Node as read then.
 
-    Only other rollouts that give way are waited for. Raises as `claim_and_cordon`.
+    It waits only for nodes that give way: other rollouts have marked them, and soon withdraw.
+    Raises as `claim_and_cordon`.
     """
     name = context.name
     while True:
@@ -201,16 +205,16 @@ def _await_admission(
         full_after_withdrawals = limit.why_full(name, unavailable - giving_way)
         if full_after_withdrawals:
             raise RefusedError(finding=full_after_withdrawals)
-        busy = context.engine.find_busy_controller(name, nodes.values())
-        if busy and not gives_way(nodes[busy.node], name):
-            raise RefusedError(finding=busy)
-        # What is left ends once the nodes that give way are withdrawn by their rollouts.
-        until_withdrawals = limit.why_full(name, unavailable) or busy
+        busy_controller = context.engine.find_busy_controller(name, nodes.values())
+        if busy_controller and not gives_way(nodes[busy_controller.node], name):
+            raise RefusedError(finding=busy_controller)
+        # Only nodes that give way are left in the way.
+        until_withdrawals = limit.why_full(name, unavailable) or busy_controller
         if until_withdrawals is None:
             return nodes[name]
-        if patience.expired:
+        if withdrawal_deadline.expired:
             raise RefusedError(finding=until_withdrawals)
-        patience.pause(_PAUSE)
+        withdrawal_deadline.pause(_PAUSE)
 
 
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
@@ -218,9 +222,9 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
     Only a node planned without an update may be rebooted without one.
     """
-    needs_no_update = context.policy.reboot_idle and not context.planned.staged
-    # `_check_is_as_planned` judges a cordon.
-    policy = replace(context.policy, include_cordoned=True, reboot_idle=needs_no_update)
+    may_have_no_update = context.policy.reboot_idle and not context.planned.staged
+    # Whether a cordon matters, `_check_is_as_planned` decides.
+    policy = replace(context.policy, include_cordoned=True, reboot_idle=may_have_no_update)
     inputs = EligibilityInputs(context.cluster.api.server_time())
     finding = why_excluded(Candidate(node, observation, policy, inputs))
     if finding:

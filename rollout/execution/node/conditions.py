@@ -48,6 +48,11 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 
 
 class NodeConditions(Struct, frozen=True):
+    """Sets rollout's lifecycle conditions on Nodes, such as DrainInProgress, and removes them.
+
+    Failures are only reported: the conditions inform others, and no step needs them.
+    """
+
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
@@ -79,12 +84,15 @@ class NodeConditions(Struct, frozen=True):
                 self.remove_all()
 
     def _announce_maintenance(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
+        """Set MaintenancePlanned, and remove what earlier rollouts have left on other nodes."""
+
         def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             if node.name in in_flight or self._is_of_other_run(node):
+                # Leave its conditions alone.
                 return None
             if self.sets_conditions and node.name in waiting:
                 return (Lifecycle.MAINTENANCE_PLANNED,)
-            # An earlier rollout may have left its conditions: they are removed.
+            # Empty: remove them.
             return () if node.has_own_conditions else None
 
         self._write_all(wanted_conditions)
@@ -97,6 +105,8 @@ class NodeConditions(Struct, frozen=True):
         self._try_write(name, (), self.cluster.deadline_within(_SECONDS))
 
     def remove_all(self) -> None:
+        """Remove rollout's conditions, except from nodes that another rollout has in flight."""
+
         def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             is_ours = node.has_own_conditions and not self._is_of_other_run(node)
             return () if is_ours else None
@@ -161,6 +171,7 @@ class NodeConditions(Struct, frozen=True):
         return False
 
     def _replace_conditions(self, api: ClusterApi, name: str, types: tuple[Lifecycle, ...]) -> None:
+        """Replace rollout's own conditions of one node; others' conditions stay."""
         self.check_may_act()
         path = node_path(name)
         node = msgspec.json.decode(api.get(path))
@@ -195,8 +206,10 @@ def with_conditions(
 
 
 def _may_stay(condition: Json, types: Collection[Lifecycle]) -> bool:
+    """Whether this condition stays as it is if `types` are to be set."""
     kind = condition["type"]
     if kind not in _TYPES:
+        # Not a lifecycle condition, such as Ready.
         return True
     if condition.get("reason") == OUR_REASON:
         return kind in types

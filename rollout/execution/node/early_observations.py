@@ -30,7 +30,7 @@ class EarlyObservations(Struct, frozen=True):
     _by_node: dict[str, _EarlyObservation] = field(default_factory=dict)
 
     def start(self, nodes: Iterable[str], observations: Observations, now: float) -> None:
-        """Iterate over the `observations` of these nodes' hosts, which makes them, in a thread."""
+        """Observe these nodes' hosts in a thread, by iterating over the `observations`."""
         futures: dict[str, Future[HostObservation | None]] = {name: Future() for name in nodes}
         for name, future in futures.items():
             self._by_node[name] = _EarlyObservation(now, future)
@@ -57,6 +57,7 @@ class EarlyObservations(Struct, frozen=True):
 def _fulfill(
     futures: "dict[str, Future[HostObservation | None]]", observations: Observations
 ) -> None:
+    """Set the result of each node's future; None without an observation."""
     try:
         for name, observation in observations:
             futures.pop(name).set_result(observation)

@@ -104,9 +104,9 @@ def _explain_deletion(
 
     A deletion before the reboot is no failure of the node, nor is one with its machine after it.
     """
-    is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
-    is_of_missing_node = isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)
-    if not (is_unproven or is_of_missing_node):
+    is_reboot_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
+    may_follow_from_deletion = isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)
+    if not (is_reboot_unproven or may_follow_from_deletion):
         return error
     loss = find_node_loss(context)
     if loss is None:
@@ -123,10 +123,10 @@ def _explain_deletion(
         reason = ExclusionReason.DELETING if loss is NodeLoss.DELETED else None
         return NodeFailure(Outcome.SKIPPED, message, reason=reason)
     if loss is NodeLoss.DELETED or has_other_machine(context):
-        if is_unproven:
+        if is_reboot_unproven:
             message += f" after its reboot was requested: {error.message}"
         return NodeRemovedError(message)
-    if is_unproven:
+    if is_reboot_unproven:
         # The same machine has registered again: the error says more about it.
         return error
     return NodeFailure(

@@ -88,6 +88,7 @@ def mark_phase(task: NodeTask, phase: Phase) -> Node:
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
+    """Mark the newly approved version, and what each source must show after the reboot."""
     annotations = {
         # None removes an earlier value.
         marks.STAGED_VERSION: detection.staged_version or None,
@@ -102,7 +103,7 @@ def mark_granted(task: NodeTask) -> None:
     If another process returns the node meanwhile, the first write wins.
     """
 
-    def change(node: Node) -> Patch:
+    def patch_to_grant(node: Node) -> Patch:
         require_mark(task, node)
         phase = node.annotations.get(marks.PHASE)
         if not node.unschedulable:
@@ -113,7 +114,7 @@ def mark_granted(task: NodeTask) -> None:
             raise DrainError(f"{task.name} is {phase}")
         return _patch_if_marked(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
-    change_node(task, change)
+    change_node(task, patch_to_grant)
 
 
 def mark_cordoned_unless_granted(task: NodeTask) -> Node:
@@ -122,13 +123,13 @@ def mark_cordoned_unless_granted(task: NodeTask) -> Node:
     Nothing changes if the host has its grant: see `has_grant` of the returned Node.
     """
 
-    def change(node: Node) -> Patch | None:
+    def patch_to_mark_cordoned(node: Node) -> Patch | None:
         require_mark(task, node)
         if has_grant(node):
             return None
         return _patch_if_marked(task, node, {marks.PHASE: Phase.CORDONED.value})
 
-    return change_node(task, change)
+    return change_node(task, patch_to_mark_cordoned)
 
 
 def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
@@ -137,7 +138,7 @@ def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
     `running_version`: empty if unknown. Returns the Node as it was before.
     """
 
-    def change(node: Node) -> Patch | None:
+    def patch_to_return(node: Node) -> Patch | None:
         if is_returned_by(node, task.run_id):
             # The answer to an earlier write was lost.
             return None
@@ -166,7 +167,7 @@ def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
             spec["unschedulable"] = None
         return {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
 
-    return change_node(task, change)
+    return change_node(task, patch_to_return)
 
 
 def _fulfilled_requests(present: Mapping[str, str]) -> dict[str, str]:
@@ -177,7 +178,7 @@ def _fulfilled_requests(present: Mapping[str, str]) -> dict[str, str]:
 def mark_failed(task: NodeTask, outcome: Outcome, running_version: str) -> None:
     """Keep the node cordoned, and remove what was only for the rollout."""
 
-    def change(node: Node) -> Patch:
+    def patch_to_fail(node: Node) -> Patch:
         require_mark(task, node)
         details = _details_of_failure(task, node, outcome, running_version)
         annotations = {
@@ -189,18 +190,18 @@ def mark_failed(task: NodeTask, outcome: Outcome, running_version: str) -> None:
         metadata = {"annotations": annotations, "labels": _removals_of_temporary_labels(node)}
         return {"metadata": metadata, "spec": soft_taint_removal_patch(node)}
 
-    change_node(task, change)
+    change_node(task, patch_to_fail)
 
 
 def mark_aborted(task: NodeTask) -> None:
     """Write the result of an abort, and keep the other marks and the cordon."""
 
-    def change(node: Node) -> Patch:
+    def patch_to_abort(node: Node) -> Patch:
         details = _earlier_failure(node)
         result = _last_result(task, Outcome.ABORTED, running_version="", details=details)
         return _patch_if_marked(task, node, result)
 
-    change_node(task, change)
+    change_node(task, patch_to_abort)
 
 
 def fluo_agent_labels(
@@ -214,6 +215,7 @@ def fluo_agent_labels(
 
 
 def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
+    """Return the labels of the deferral and of checks as a patch that removes them."""
     names = [marks.DEFERRED]
     check_label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
     # Anyone may have written the annotation: it must not make rollout remove other labels.
@@ -261,7 +263,7 @@ def _names_version(task: NodeTask, node: Node) -> bool:
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
-    """Return for the last result the version that the host fell back from, or idle reboots."""
+    """Return for the last result what the host fell back from, or how many reboots were in vain."""
     if outcome is Outcome.SUCCEEDED:
         count = count_ineffective_reboots(task, node, running_version)
         return {"unmoved": str(count)} if count else {}

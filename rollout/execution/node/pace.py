@@ -45,11 +45,11 @@ class _Refusals:
         return _REFUSED_PAUSES[number - 1]
 
     def seconds_until_allowed(self, now: float, *, spared_attempts: int = 0) -> float:
-        """Return when a firewall allows an attempt and still `spared_attempts` more after it."""
-        # The firewall may count at most so many besides these.
+        """Return how long until a firewall allows an attempt, with some spared for later."""
         most_counted = _MOST_COUNTED - spared_attempts
         if len(self.times) < most_counted:
             return 0.0
+        # Once the firewall forgets this one, it counts fewer refusals than that.
         oldest_counted = self.times[-most_counted]
         return max(0.0, oldest_counted + _COUNTED_SECONDS - now)
 
@@ -89,6 +89,7 @@ class ConnectionPace:
         self._boot_reported_before = self._boot_reported_by_kubelet()
 
     def _pause_after_refusal(self, deadline: Deadline) -> None:
+        """Pause until a firewall allows an attempt, then longer unless a new boot is reported."""
         now = self.context.now
         seconds_blocked = self._refusals.seconds_until_allowed(now)
         seconds_without_report = max(

@@ -96,6 +96,7 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
 
 
 def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> MissingProof | None:
+    """Return the first source that does not show that the reboot worked, or None."""
     missing_on_host = _missing_proof_on_host(host, progress)
     if missing_on_host is not None:
         return missing_on_host
@@ -168,9 +169,12 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
         case Source.REBOOT_REQUIRED | Source.COMMAND:
             if sign.answer is SourceAnswer.NOT_NEEDED:
                 return None
-            why = f"a reboot is still needed ({sign.detail})" if sign.is_needed else sign.detail
+            if not sign.is_needed:
+                # It cannot be told.
+                return MissingProof(sign.source, sign.detail)
+            why = f"a reboot is still needed ({sign.detail})"
             # /run is empty after a boot, so something has asked for a reboot since.
-            is_final = sign.source is Source.REBOOT_REQUIRED and sign.is_needed
+            is_final = sign.source is Source.REBOOT_REQUIRED
             return MissingProof(sign.source, why, is_final=is_final)
         case Source.UPDATE_ENGINE | Source.ANNOTATION:
             raise AssertionError("these are proven without asking the host")

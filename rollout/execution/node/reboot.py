@@ -264,11 +264,11 @@ class _LastCheck:
             raise _NotSentError(text(ApiUnavailable(error.message))) from error
 
     def _check_staged(self, answer: CommandResult, node: Node) -> None:
-        """Raise an error unless the host still has staged what was approved, or if it must not."""
+        """Raise an error unless the host has the approved update staged, and may boot it."""
         # None if the answer cannot be read.
         facts = parse_last_answer(self.host.endpoint, answer, self.host.probe)
         if self.context.policy.rollback and (facts is None or facts.detection.unanswered):
-            # The version to go back to may be half overwritten by now.
+            # The version to go back to may be half overwritten by an update now.
             raise _NotSentError(_why_rollback_unknown(facts))
         if facts is None:
             check_version(self.context, version=None)

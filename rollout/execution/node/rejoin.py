@@ -103,7 +103,7 @@ def mark_before_deletion(context: NodeContext, mark: str) -> str | None:
 def mark_new_node(task: NodeTask, phase: Phase, marks_to_restore: Mapping[str, str | None]) -> None:
     """Mark and cordon the Node that has replaced the deleted one."""
 
-    def change(node: Node) -> dict[str, Any] | None:
+    def patch_to_mark(node: Node) -> dict[str, Any] | None:
         is_marked = bool(node.annotations.get(marks.RUN))
         if is_marked:
             require_mark(task, node)
@@ -118,7 +118,7 @@ def mark_new_node(task: NodeTask, phase: Phase, marks_to_restore: Mapping[str, s
         }
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
 
-    change_node(task, change)
+    change_node(task, patch_to_mark)
     task.report.notice(
         f"{task.name}: its Node was deleted during its reboot, and is registered again"
     )

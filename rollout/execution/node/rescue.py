@@ -46,7 +46,7 @@ def await_boot_or_rescue(
             raise
         remark = _run_rescue(context, host, rescue, failure)
     try:
-        # After a rescue, do not request a reboot in doubt again.
+        # Not in doubt any more: after a rescue, no reboot is requested again.
         return await_boot(context, host, targets)
     except NodeRemovedError:
         raise
@@ -98,10 +98,10 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 def _mark_rescued(task: NodeTask) -> None:
     """Mark that the rescue was run for this reboot; `StepError` if it must not run."""
-    # `change` is called again after a conflict or an outage.
+    # The function is called again after a conflict or an outage.
     has_tried_to_write = False
 
-    def change(node: Node) -> Patch | None:
+    def patch_to_mark_rescued(node: Node) -> Patch | None:
         nonlocal has_tried_to_write
         require_mark(task, node)
         if node.annotations.get(marks.RESCUED) == task.planned.boot_id:
@@ -115,10 +115,11 @@ def _mark_rescued(task: NodeTask) -> None:
         has_tried_to_write = True
         return {"metadata": {"annotations": {marks.RESCUED: task.planned.boot_id}}}
 
-    change_node(task, change)
+    change_node(task, patch_to_mark_rescued)
 
 
 def _is_fenced(task: NodeTask) -> bool:
+    """Whether this process may no longer act, because another one may work on the node."""
     try:
         task.check_may_act()
     except FencedError:

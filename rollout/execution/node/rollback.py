@@ -27,7 +27,7 @@ _NOT_UNDONE = "its next reboot may boot its other version, because undoing the r
 
 
 def objection_to_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
-    """Return why a rollback may not lead to this version, or None."""
+    """In a rollback, return why it may not lead to this version instead of the planned one."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None
@@ -97,9 +97,9 @@ def _is_host_gone_or_down(error: RolloutError) -> bool:
 
 
 def undo_earlier_rollback(context: NodeContext) -> None:
-    """Undo a rollback that has failed before, since it may end before the reboot this time.
+    """Undo a rollback that an earlier process has failed to undo; `StepError` if that fails.
 
-    Raises `StepError` if that fails.
+    This time, the node may end before its reboot, and must not boot the other version later.
     """
     if not context.policy.rollback or not isinstance(context.host, SshHost):
         return

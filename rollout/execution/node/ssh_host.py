@@ -112,6 +112,8 @@ class SshHost(Struct, frozen=True):
 
 
 class RolloutHosts(Struct, frozen=True):
+    """The hosts of a rollout's nodes, and how to ask and reboot them."""
+
     by_node: Mapping[str, Host]
     shell: HostExecutor
     probe_timeout: float = 60.0
@@ -143,13 +145,16 @@ class RolloutHosts(Struct, frozen=True):
         self.early_observations.start(names, observations, now)
 
     def host(self, planned: PlannedNode, policy: Policy) -> SshHost:
-        reboot = self.reboot_command
+        reboot_command = self.reboot_command
+        if policy.rollback:
+            # Also chooses the other version for the next boot.
+            reboot_command = rollback_command(reboot_command)
         return SshHost(
             endpoint=self.by_node[planned.name],
             planned=planned,
             shell=RememberingShell(self.shell),
             probe_timeout=self.probe_timeout,
-            reboot_command=rollback_command(reboot) if policy.rollback else reboot,
+            reboot_command=reboot_command,
             probe=self._probe(policy),
             early_observations=self.early_observations,
         )

@@ -46,6 +46,7 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def _no_update_error(context: NodeContext, detection: Detection) -> WithheldError:
+    """Return why the node is not rebooted: its sources no longer report a pending reboot."""
     if context.policy.rollback:
         details = (sign.detail for sign in detection.signs)
         return WithheldError(finding=NoPreviousVersion("; ".join(details)))

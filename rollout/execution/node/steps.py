@@ -106,6 +106,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
     """Return the steps for a node whose `host` (as in `NodeContext.host`) is reached over SSH."""
+    # Each step is then called with the context and the progress.
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: prepare_drain,
@@ -135,6 +136,7 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
 
 
 def _report_phase(context: NodeContext, progress: Progress) -> None:
+    """Report that the node is in a phase now, with what the step before has found."""
     has_just_drained = progress.phase is Phase.DRAINED
     context.report.step(
         context.name,
@@ -323,7 +325,7 @@ def drain_or_withhold(task: NodeTask) -> LongestTerminations:
 def _drain_and_mark(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     has_playbooks = context.engine.playbooks is not None
     if not has_playbooks:
-        # Saves the next step a wait. A playbook would run first, and may stage another update.
+        # The next step needs what is staged. A playbook would run before, and may change that.
         host.start_early_observation(context.now)
     longest_terminations = drain_or_withhold(context)
     mark_phase(context, Phase.DRAINED)
@@ -347,6 +349,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         check_drained_and_detached(context)
         # Before the request: after a crash, only the mark says that the host may be rebooting.
         mark_phase(context, Phase.REBOOTING)
+        # In a rollback, a failure must not leave the other version chosen for the next boot.
         with undoing_failed_rollback(context, host):
             delivery = ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:
@@ -390,11 +393,13 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
 
 
 def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
+    """Wait until the kubelet of the new boot is Ready."""
+
     def await_and_mark_ready() -> None:
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
-    # In a rollback, the host may have booted the version to leave again.
+    # In a rollback, the new boot may be of the version to leave.
     with undoing_failed_rollback(context, host, progress.boot):
         retry_if_node_lost(context, progress, Phase.BOOTED, await_and_mark_ready)
     return progress.move(Edge.READY)
@@ -425,13 +430,13 @@ def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
     await_ready(context, progress.boot, context.policy.ready_timeout)
     node_before = return_node(context, Outcome.SUCCEEDED, version)
     ineffective_reboots = count_ineffective_reboots(context, node_before, version)
-    note = _ineffective_note(context, progress, ineffective_reboots)
+    note = _note_on_version(context, progress, ineffective_reboots)
     proven = replace(progress, ineffective_reboots=ineffective_reboots, note=note)
     return proven.move(Edge.PROVEN)
 
 
-def _ineffective_note(context: NodeContext, progress: Progress, ineffective_reboots: int) -> str:
-    """Return a note on `ineffective_reboots`, in a row without a new version; empty if none."""
+def _note_on_version(context: NodeContext, progress: Progress, ineffective_reboots: int) -> str:
+    """Return what to report if this reboot and others before have not changed the version."""
     same_version = f"is still running {context.planned.running_version}"
     if ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS:
         release = f"rollout release --node {context.name}"

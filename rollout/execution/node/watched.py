@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.live_view import LiveView, watch_node
 from rollout.execution.drain.task import NodeTask
+from rollout.model import node_kind
 from rollout.model.cluster import Node
-from rollout.model.node_kind import why_removed
 from rollout.wording import text
 
 _FOREVER = 10.0 * 365 * 24 * 3600
@@ -44,7 +44,7 @@ class WatchedNode:
         planned = self._planned_node()
         if planned is None:
             return "its Node was deleted"
-        removal = why_removed(planned)
+        removal = node_kind.why_removed(planned)
         return text(removal) if removal else ""
 
     @property
@@ -60,6 +60,7 @@ class WatchedNode:
     def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:
         """Wait until the kubelet has reported another boot than this, or until the deadline."""
         while not deadline.expired:
+            # Before the look, so that a change after it ends the sleep.
             self.view.changed.clear()
             if self.boot_id != boot_id:
                 return
