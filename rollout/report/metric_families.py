@@ -161,7 +161,8 @@ class AttemptFamilies:
         gauge = _Maker(cluster).gauge
         counter = _Maker(cluster).counter
         self.late = gauge(
-            "deadline_late_seconds", "Seconds by which the forecast exceeds operate.finish-by."
+            "deadline_late_seconds",
+            "Seconds by which the estimated end is later than operate.finish-by.",
         )
         self.start = gauge(
             "pass_start_timestamp_seconds",

@@ -214,7 +214,7 @@ def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
         rollout(production, *operate).lines
     )
     publish(old)
-    assert "a later one, made at " in str(rollout(production, *operate).lines)
+    assert "a later one, created at " in str(rollout(production, *operate).lines)
     assert_untouched(production)
     publish({**old, "made_at": ago(seconds=-90)})
     rollout(production, *operate).ends(0)
@@ -232,10 +232,10 @@ def test_evidence_that_is_not_what_it_says_is_refused(
         "it is from the cluster dev, not from staging": signed(
             keys, {**good, "cluster": {"uid": "u", "name": "dev"}}, "d.json"
         ),
-        "it was made in this cluster": signed(
+        "it was created in this cluster": signed(
             keys, {**good, "cluster": {"uid": own, "name": "staging"}}, "own.json"
         ),
-        "it is stale: made ": signed(keys, {**good, "made_at": ago(days=8)}, "stale.json"),
+        "it is stale: created ": signed(keys, {**good, "made_at": ago(days=8)}, "stale.json"),
         "in the future": signed(keys, {**good, "made_at": ago(days=-1)}, "future.json"),
         "it does not say when": signed(keys, {**good, "made_at": "soon"}, "when.json"),
         "has no evidence from staging (evidence exists for: 4000.0.0)": signed(

@@ -230,7 +230,7 @@ def why_not_accepted(
         name = excerpt(cluster.name or cluster.uid)
         return f"it is from the cluster {name}, not from {rules.cluster}"
     if cluster.uid == own_cluster_uid:
-        return "it was made in this cluster"
+        return "it was created in this cluster"
     return _why_untimely(document, rules, latest_by_version.get(document.version, ""), now)
 
 
@@ -240,19 +240,20 @@ def _why_untimely(
     """Return why the document is too new, too old or replaced by a later one; else empty."""
     made_at = parse_timestamp(document.made_at)
     if made_at is None:
-        return "it does not say when it was made"
+        return "it does not say when it was created"
     if now is None:
         return "the API server did not report its time"
     if made_at > now + _LATE_CLOCK:
-        return f"it was made at {document.made_at}, in the future"
+        return f"it was created at {document.made_at}, in the future"
     age_seconds = (now - made_at).total_seconds()
     if age_seconds > rules.max_age:
         age = elapsed(age_seconds)
         max_age = elapsed(rules.max_age)
-        return f"it is stale: made {age} ago, and evidence.max-age is {max_age}"
+        return f"it is stale: created {age} ago, and evidence.max-age is {max_age}"
     latest_at = parse_timestamp(latest)
     if latest_at is not None and made_at < latest_at:
         return (
-            f"it was made at {document.made_at}, but a later one, made at {latest}, was seen before"
+            f"it was created at {document.made_at}, but a later one, created at {latest}, was"
+            " read before"
         )
     return ""
