@@ -224,7 +224,7 @@ class HostFacts(Struct, frozen=True):
 
     @property
     def detection(self) -> Detection:
-        """Return what all sources say together."""
+        """Return what all sources say together, in their configured order."""
         signs = list(self.signs)
         if Source.UPDATE_ENGINE in self.sources:
             signs.append(self._engine_sign())

@@ -59,8 +59,10 @@ class Note(Struct, frozen=True, kw_only=True):
 
 
 def render_note(note: Note) -> Note:
-    """Return the note as it is sent."""
+    """Return the note as it is sent, with the next step, cluster and rollout in its body."""
+    cluster = printable(note.cluster)
     rollout = f", rollout {printable(note.run)}" if note.run else ""
-    following = f"Next: {printable(note.next)}" if note.next else ""
-    lines = filter(None, (note.body, following, f"Cluster {printable(note.cluster)}{rollout}"))
-    return replace(note, title=f"{printable(note.cluster)}: {note.title}", body="\n".join(lines))
+    next_step = f"Next: {printable(note.next)}" if note.next else ""
+    lines = (note.body, next_step, f"Cluster {cluster}{rollout}")
+    body = "\n".join(line for line in lines if line)
+    return replace(note, title=f"{cluster}: {note.title}", body=body)

@@ -31,17 +31,16 @@ class OwnPod(Struct, frozen=True):
 
 
 class OwnNode(Struct, frozen=True):
-    """The node of this process."""
+    """The node of this process, which runs in a pod; `is_only_place` if no other node takes it."""
 
     name: str
     pod: str = ""
-    # No other node takes the pod.
     is_only_place: bool = False
 
     @property
     def finding(self) -> "OwnNodeOnly | OwnNodeDeferred":
         """Return why this process does not reboot the node."""
-        # Each start imports this module without findings.
+        # This module is imported at each start, and the import of findings would slow it down.
         from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly  # noqa: PLC0415
 
         return OwnNodeOnly(self.pod) if self.is_only_place else OwnNodeDeferred(self.pod)

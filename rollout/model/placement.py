@@ -58,6 +58,7 @@ class NodeTerm(Struct, frozen=True):
             return False
         if not all(requirement.matches(labels) for requirement in self.labels):
             return False
+        # Kubernetes has no other field for matchFields.
         fields = {NAME_FIELD: name}
         return all(requirement.matches(fields) for requirement in self.fields)
 

@@ -34,6 +34,8 @@ class MoveCost(NamedTuple):
 
 
 class NodeDemand(Struct, frozen=True):
+    """A node that is to be laid out, as what it takes while it is away."""
+
     name: str
     # The node's value of the `--spread-by` label.
     group: str

@@ -89,6 +89,8 @@ _MANY = 1000
 
 
 class PlanInputs(Struct, frozen=True):
+    """What a plan is made from: the cluster, its hosts, the rules, and what past rollouts took."""
+
     snapshot: ClusterSnapshot
     # By node.
     observations: Mapping[str, HostObservation]
@@ -145,13 +147,16 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 def decide(inputs: PlanInputs) -> Decisions:
     """Forecast drains, lay out and simulate waves; return the plan and what explains it."""
+    # Which nodes may be rebooted, and how each drain would go.
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drains, exclusions = _forecast_eligible(inputs, forecaster)
     drains_by_node = {drain.node.name: drain for drain in drains}
+    # How many nodes may be away at once, besides those that are away already.
     away = _away_besides(drains_by_node.keys(), inputs)
     included = _included_nodes(inputs)
     remaining_limit = _remaining_limit(away, included, inputs)
     quotas = quotas_of(inputs.pools, included, remaining_limit)
+    # Which nodes go together, and how long that takes.
     leaving = {name: drain.leaving for name, drain in drains_by_node.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
     # Blockers say if none may be away now.
@@ -279,6 +284,7 @@ def _blockers(
     remaining_limit: AwayLimit,
     away: Mapping[str, NodeAway],
 ) -> tuple[Blocker, ...]:
+    """Return all blockers: of other coordinators, of nodes that are away, and of the drains."""
     blockers = list[Blocker]()
     # Other coordinators matter only if this plan reboots nodes, too.
     if drains:
@@ -333,6 +339,7 @@ def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> 
         parts += roll_parts(waves, simulator.limits) if are_rolling else waves
     limited = [limit_node_groups(part, simulator.leaving, scheduler) for part in parts]
     ordered = tuple(slow_first(part, simulator.seconds_away(part)) for part in limited)
+    # Each rolling part is one wave now.
     return replace(layout, waves=ordered, lower_bound=len(ordered))
 
 
@@ -385,6 +392,7 @@ def _warn_of_others_at_work(
 def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
     nodes = [node for wave in waves for node in wave.nodes]
     pods = sum(node.evict for node in nodes)
+    # Pods that earlier drains have moved to a node are evicted again with it.
     repeated_evictions = sum(node.arrivals for node in nodes)
     return PlanSummary(
         nodes=len(nodes),
@@ -433,9 +441,10 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
 
 
 def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
+    """Yield the selected nodes with what decides if they may be rebooted."""
     pools = inputs.pools
     eligibility = inputs.eligibility
-    upgraded = nodes_being_upgraded(inputs.snapshot.pods)
+    upgrader_by_node = nodes_being_upgraded(inputs.snapshot.pods)
     for node in _selected_nodes(inputs):
         pool = pools.pool_of(node.labels)
         yield Candidate(
@@ -444,13 +453,14 @@ def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
             policy=pools.rules(pool),
             inputs=eligibility,
             pool=pool,
-            upgraded_by=upgraded.get(node.name, ""),
+            upgraded_by=upgrader_by_node.get(node.name, ""),
         )
 
 
 def _forecasts(
     candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[DrainForecast]:
+    """Return the drains, also with the blockers of the control plane and of stored data."""
     snapshot = inputs.snapshot
     now = snapshot.read_at
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, now)
@@ -567,6 +577,7 @@ def _node_demand(
     pace: Pace,
     limits: WaveLimits,
 ) -> NodeDemand:
+    """Return what the node takes of each limit, and what its drain costs."""
     name = drain.node.name
     policy = inputs.pools.rules(drain.pool)
     unbudgeted = owners.loads.get(name, {})

@@ -69,6 +69,7 @@ def with_id(plan: RolloutPlan) -> RolloutPlan:
 
 def _document_id(data: bytes) -> str:
     """Return the ID of a plan as written, even if this program would write it differently."""
+    # As `with_id` does: in one line, and with an empty ID.
     compact = msgspec.json.format(data, indent=-1)
     content = msgspec.json.decode(compact, type=dict[str, msgspec.Raw])
     content["plan_id"] = msgspec.Raw(b'""')
@@ -199,6 +200,7 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
+    """Yield why pools cannot be ordered, or nodes are in unknown ones."""
     # Without pools, a node's pool is empty.
     pool_names = {""}
     try:
@@ -213,6 +215,7 @@ def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _rolling_problems(wave: Wave, rules: Rolling) -> Iterator[str]:
+    """Yield why the rolling order does not fit the wave: unknown nodes, or unknown limits."""
     node_names = {node.name for node in wave.nodes}
     ruled_names = {*rules.holds, *rules.begins}
     for name in sorted(ruled_names - node_names):

@@ -102,11 +102,11 @@ def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | Non
 
     The wave may settle after its window. A rolling wave may go on in the next window.
     """
-    reboots = wave.estimate.drain + wave.estimate.reboot
-    shortest_opening = timedelta(seconds=reboots or _ASSUMED_SECONDS)
+    drain_and_reboot = wave.estimate.drain + wave.estimate.reboot
+    shortest_opening = timedelta(seconds=drain_and_reboot or _ASSUMED_SECONDS)
     remaining = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
-        # Each window needs time for the nodes in flight.
+        # An opening need be only as long as each node is in flight.
         time_in_flight = remaining / len(wave.nodes) * wave.rolling.in_flight
         shortest_opening = min(shortest_opening, time_in_flight)
     for opening in schedule.openings_ahead(start):

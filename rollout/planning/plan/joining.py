@@ -91,6 +91,7 @@ def join_plans(
     """Return the rollout's plan: the nodes taken up as a first wave, then the waves of `fresh`.
 
     An earlier process started the nodes that are taken up, and this process finishes them.
+    `ended_waves` is how many waves of the rollout are done.
     """
     waves = list[Wave]()
     blockers = fresh.blockers
@@ -114,7 +115,7 @@ def join_plans(
 def with_earlier_exclusions(
     plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]
 ) -> RolloutPlan:
-    """Add exclusions of the plan `before`, for nodes still `present`."""
+    """Add the exclusions of the plan `before`, for nodes still `present` and not in `plan`."""
     if before is None:
         return plan
     in_plan = {node.name for node in plan.nodes}
@@ -197,7 +198,10 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
 
 
 def with_timeouts_of(policy: Policy, timeouts_from: Policy) -> Policy:
-    """Return a resumed rollout's policy, which keeps all but its timeouts; pools match by name."""
+    """Return the policy with the timeouts of the other, also of pools with the same name.
+
+    A resumed rollout keeps its rules, but not its timeouts.
+    """
     hooks = replace(policy.gates.hooks, timeout=timeouts_from.gates.hooks.timeout)
     pools = list[Pool]()
     for pool in policy.pools:
@@ -257,7 +261,7 @@ def _fewer(one: Count, other: Count, nodes: int) -> Count:
 
 
 def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
-    """Return each step's smaller size; without a ramp, nothing limits the steps."""
+    """Return a ramp with the smaller size of each step; an empty ramp limits no step."""
     if not one:
         return other
     if not other:

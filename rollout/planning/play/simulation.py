@@ -38,19 +38,19 @@ def slowest_ending_seconds(
     Pods of an owner with a past take as long as its pods did, other pods their grace period.
     """
     slowest = 0
-    # The longest grace period without a past, of each node that has such pods.
+    # Of each node that has pods without a past.
     longest_graces = list[int]()
     for pods in pods_of_nodes:
         # Pods of an owner are alike, so one of them is enough.
         pod_by_owner = dict[str, Pod]()
-        without_past = list[Pod]()
+        graces_without_past = list[int]()
         for pod in pods:
             if pod.owner and pod.owner.uid in pace.endings_by_owner:
                 pod_by_owner[pod.owner.uid] = pod
             else:
-                without_past.append(pod)
-        if without_past:
-            longest_graces.append(max(rules.grace_of(pod.grace_period) for pod in without_past))
+                graces_without_past.append(rules.grace_of(pod.grace_period))
+        if graces_without_past:
+            longest_graces.append(max(graces_without_past))
         for uid, pod in pod_by_owner.items():
             grace = rules.grace_of(pod.grace_period)
             slowest = max(slowest, pace.ending_seconds_of((uid,), grace))
