@@ -306,7 +306,7 @@ class SlowDisk:
 def test_a_journal_is_written_in_the_order_in_which_it_is_told() -> None:
     disk = SlowDisk()
     at = datetime(2026, 11, 24, tzinfo=UTC)
-    journal = _Journal(Path("journal"), cast("JournalFile", disk), [], may_write=True)
+    journal = _Journal(Path("journal"), cast("JournalFile", disk), [], has_lock=True)
 
     def tell(message: str) -> threading.Thread:
         thread = threading.Thread(target=journal.notify, args=(Notice(at, message),), daemon=True)

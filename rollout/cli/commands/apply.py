@@ -71,7 +71,9 @@ def apply(
       rollout apply --yes -o json > run.jsonl
     """
     file = _only_file(file, filename)
-    asks = not (yes or file is not None or _is_rehearsal(dry_run))
+    # A saved plan was reviewed when it was made.
+    is_confirmed = yes or file is not None
+    asks = not is_confirmed and not _is_rehearsal(dry_run)
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
     spec = _make_spec(settings, file)
@@ -99,7 +101,7 @@ def rollback(
     """
     from rollout.cli.stages.rollout_spec import new_rollout_spec
 
-    asks = not (yes or _is_rehearsal(dry_run))
+    asks = not yes and not _is_rehearsal(dry_run)
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
     spec = new_rollout_spec(settings, rollback=version)
@@ -122,18 +124,19 @@ def _rehearse(spec: "RolloutSpec", *, asks_api_server: bool) -> ExitCode:
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
 
-    # Only for its errors, which a run would raise.
+    # Called only for its errors, which a run would raise, too.
     gate_wiring.gate_ports(spec.settings, spec.policy.gates.alerts)
     connections = connect(spec.settings)
     refuse_if_locked(connections.api, spec.namespace)
     from rollout.cli.stages import execute
 
-    # Show what a run without --yes would show.
+    # As if it asked: show what a run without --yes would show.
     prepared = _prepare_and_show(connections, spec, metrics=None, asks=True)
     return execute.rehearse(prepared, connections.api, asks_api_server=asks_api_server)
 
 
 def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
+    """Plan and run the rollout. If it `asks`, a person has to confirm the plan first."""
     from rollout.cli import gate_wiring, wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
@@ -144,7 +147,7 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
     connections = connect(settings)
     api = connections.api
     with deliver_metrics(settings, api.server) as metrics, measure_attempt(metrics) as measured:
-        # `Rollout.run` takes the lock, after planning.
+        # Fail early. `Rollout.run` takes the lock, after planning.
         watch = refuse_if_locked(api, spec.namespace)
         # Imported late, so that the first request is sent sooner.
         from rollout.cli.stages import execute
@@ -156,7 +159,7 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
         ready_run = execute.ReadyRun(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
-        # From here, nodes are changed: see `execution/rollout/run.py`.
+        # From here on, nodes are changed: see `execution/rollout/run.py`.
         result = execute.run_and_show(ready_run)
         measured.code = execute.run_exit_code(ready_run, result)
         return measured.code
@@ -165,7 +168,7 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
 def _prepare_and_show(
     connections: "Connections", spec: "RolloutSpec", *, metrics: "Metrics | None", asks: bool
 ) -> "PreparedRun":
-    """Raise `BlockedError` if the plan has blockers.
+    """Plan the rollout, and show the plan. Raises `BlockedError` if it has blockers.
 
     Only a command that `asks` for confirmation may replace a rollout that somebody stopped.
     """
@@ -190,8 +193,9 @@ def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, asks: bool) -> None:
     else:
         place = wiring.cluster_place(spec.settings, api)
         show(screens.new_run_text(fresh.prepared, fresh.snapshot, place))
-    # The text of a fresh plan has these notes already.
-    if as_json or isinstance(spec.origin, Saved):
+    shows_whole_plan = not as_json and not isinstance(spec.origin, Saved)
+    # A whole plan has these notes already.
+    if not shows_whole_plan:
         warn(*screens.held_notes(fresh.prepared.plan))
     if fresh.replaced:
         warn(screens.replacement_text(fresh.replaced, asks=asks))
@@ -204,7 +208,11 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _make_spec(settings: CommandSettings, file: Path | None) -> "RolloutSpec":
-    """For a saved plan, refuse flags, and print which settings have no effect."""
+    """Return what to run: a new plan by the settings, or the saved plan in `file`.
+
+    For a saved plan, raises `UsageError` for flags that it rules out, and prints which other
+    settings have no effect.
+    """
     from rollout.cli.stages.rollout_spec import RolloutSpec, Saved, new_rollout_spec
 
     spec = new_rollout_spec(settings)
@@ -220,9 +228,10 @@ def _make_spec(settings: CommandSettings, file: Path | None) -> "RolloutSpec":
         why="cannot be used with a saved plan, which has its own rules",
         hint="Drop them, or make a new plan with them.",
     )
-    for sentence in settings_without_effect(
+    without_effect = settings_without_effect(
         settings, saved.policy, saved.selection, changeable=_CHANGEABLE
-    ):
+    )
+    for sentence in without_effect:
         say(f"note: {sentence}")
     return RolloutSpec(settings, saved.selection, saved.policy, Saved(saved, file))
 

@@ -64,7 +64,10 @@ def doctor(
 
 
 def _check_cluster(spec: RolloutSpec) -> "tuple[Sequence[Check], Outlook | None]":
-    """Return the checks and the outlook. The first error is the last check, and leaves None."""
+    """Return the checks, and what a rollout could do next.
+
+    The first error ends the checks: it becomes a failed check, and the outlook is None.
+    """
     subject = spec.settings.cluster.context or "current context"
     try:
         connections = connect(spec.settings)
@@ -72,13 +75,14 @@ def _check_cluster(spec: RolloutSpec) -> "tuple[Sequence[Check], Outlook | None]
         identity = read_identity(connections.api)
     except RolloutError as error:
         return (error_check(CheckName.KUBECONFIG, subject, error),), None
-    # Imports the planner, which takes as long as the request.
+    # Imported only now, because it imports the planner, which takes as long as a request.
     from rollout.cli.stages.doctor import check_cluster
 
     return check_cluster(connections, spec, identity)
 
 
 def _notification_checks(options: NotifySettings, cluster: str, *, test: bool) -> Iterator[Check]:
+    """Check each receiver of notifications. With `test`, send it one."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(

@@ -10,7 +10,7 @@ from rollout.cli.flags import LINES, takes
 from rollout.cli.options import Group, SectionedCommand, argument
 from rollout.cli.settings.reading import SELECTION, CommandSettings
 from rollout.cli.settings.values import parse_node_name
-from rollout.cli.stages.cluster import read_nodes, with_patience
+from rollout.cli.stages.cluster import read_nodes, with_retries
 from rollout.cli.suggestions import node_names
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError
@@ -107,7 +107,7 @@ def status(settings: CommandSettings) -> None:
     output = settings.output
     namespace = settings.lock.namespace
     api = wiring.cluster_api(settings)
-    slots = with_patience(read_slots, api, namespace)
+    slots = with_retries(read_slots, api, namespace)
     nodes = {node.name: node for node in read_nodes(api)}
     holder = _read_lock_holder(api, namespace)
     output.show(
@@ -132,7 +132,7 @@ def release(
     Examples:
       rollout fleetlock release worker-2
     """
-    # Without the prefix of `node/worker-2`.
+    # Turns `node/worker-2` into `worker-2`.
     node = parse_node_name(node)
     was_released = _release_slot(settings, node)
     if was_released:
@@ -144,7 +144,7 @@ def release(
 
 def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
     """Return the FleetLock server that holds the lock; empty if none does."""
-    lease = with_patience(read_lease, api, namespace)
+    lease = with_retries(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run_id) else ""
 
 
@@ -156,17 +156,18 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
-    slot = with_patience(read_slots, api, namespace).of_node(node)
+    slot = with_retries(read_slots, api, namespace).of_node(node)
     if slot is None:
         if node not in {known.name for known in read_nodes(api)}:
             raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
     run_id = slot.run_id
-    with_patience(change_slots, api, namespace, partial(Slots.cancel, run_id=run_id))
+    with_retries(change_slots, api, namespace, partial(Slots.cancel, run_id=run_id))
     say(f"{node}: waiting for a FleetLock server to release its slot")
     began = time.monotonic()
-    while with_patience(read_slots, api, namespace).of_run(run_id) is not None:
+    while with_retries(read_slots, api, namespace).of_run(run_id) is not None:
         waited = time.monotonic() - began
+        # A server may just be starting, so the first seconds without one prove nothing.
         has_no_server = waited > _WITHOUT_SERVER_SECONDS and not _read_lock_holder(api, namespace)
         if has_no_server or waited > _RELEASE_SECONDS:
             raise BlockedError(

@@ -43,10 +43,12 @@ def help(  # noqa: A001 - the command's name
     if man_pages is not None:
         _write_man_pages(man_pages, root.command)
         return
+    # Go down from `rollout` to the command, word by word.
     target: Any = root.command
     parent: Any = root
     for word in command or ():
-        if not hasattr(target, "commands"):
+        has_subcommands = hasattr(target, "commands")
+        if not has_subcommands:
             raise UsageError(f"{parent.command_path} has no subcommands")
         _, target, _ = target.resolve_command(parent, [word])
         parent = typer.Context(target, info_name=word, parent=parent)
@@ -81,9 +83,10 @@ def _man_page(path: str, command: Any, context: Any) -> str:
     .SH NAME
     rollout\\-plan \\- Show what apply would do
     """
-    description, _, examples = (command.help or "").replace(_KEEP_LINES, "").partition(_EXAMPLES)
+    help_text = (command.help or "").replace(_KEEP_LINES, "")
+    description, _, examples = help_text.partition(_EXAMPLES)
     description = description.strip()
-    first_line = description.partition("\n")[0]
+    first_line, _, _ = description.partition("\n")
     first_sentence = first_line.partition(". ")[0].rstrip(".")
     lines = [f'.TH "{_page_name(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
     lines += [".SH NAME", f"{_escape(_page_name(path))} \\- {_escape(first_sentence)}"]
@@ -113,6 +116,7 @@ def _man_page(path: str, command: Any, context: Any) -> str:
 
 def _parameter_sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
     """Return names and helps of parameters by the section's title."""
+    # Such as of a `SectionedCommand`.
     if hasattr(command, "sections"):
         sections: dict[str, list[tuple[str, str]]] = command.sections(context)
         return sections

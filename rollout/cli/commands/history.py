@@ -51,14 +51,14 @@ def history(
     from rollout.report.history import HistoryReport, history_text, timeline_text
 
     output = settings.output
-    # The settings may name a journal to read.
-    has_run = bool(run or output.journal)
+    # A journal that the settings name has one run to show.
+    names_run = bool(run or output.journal)
     if check:
-        if not has_run:
+        if not names_run:
             raise UsageError("--check needs a run", hint="Run: rollout history RUN --check")
         _check_run(run, settings)
         return
-    if has_run:
+    if names_run:
         recorded = _read_run(run, settings)
         records = [record for _, record in recorded.records]
         text = partial(timeline_text, recorded.run, records, details=bool(output.verbose))
@@ -72,6 +72,7 @@ def history(
 
 
 def _check_run(run: str, settings: CommandSettings) -> None:
+    """Check whether the journal shows that rollout violated its own rules; exit with 1 if so."""
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 
@@ -89,6 +90,7 @@ def _check_run(run: str, settings: CommandSettings) -> None:
 
 
 def _read_all_runs() -> Iterator[RunReport]:
+    """Yield the run of each journal on this machine. Warns of unreadable journals."""
     for path in journal.list_journals():
         try:
             yield read_recorded_run(path).run
@@ -125,6 +127,7 @@ def report(
     check_output_file(out)
     run_report = _read_run(run, settings).run
     suffix = out.suffix.lower() if out else ""
+    # `as_json` is true for YAML, too.
     if settings.output.as_json or suffix == ".json":
         content = json_document(run_report)
         if settings.output.format is OutputFormat.YAML:
@@ -141,12 +144,13 @@ def report(
 
 
 def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
-    """Read the run with this path or beginning of an ID, from stdin for `-`, or the last run.
+    """Read a run from its journal.
 
-    If the settings name a journal, it is read instead of those on this machine.
+    `run` is the journal's path, `-` for stdin, the beginning of the run's ID, or empty for the last
+    run. If the settings name a journal, it is read instead of those on this machine.
     """
-    is_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(STDIN)
-    if is_path or Path(run).is_file():
+    looks_like_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(STDIN)
+    if looks_like_path or Path(run).is_file():
         return read_recorded_run(Path(run))
     file = settings.output.journal
     if file is not None:
@@ -155,6 +159,7 @@ def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
 
 
 def _find_journal(run: str, settings: CommandSettings) -> Path:
+    """Return the journal of the run whose ID begins with `run`, or of the last run if empty."""
     paths = journal.list_journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))
@@ -186,11 +191,9 @@ def _choose_last_journal(paths: Sequence[Path], settings: CommandSettings) -> Pa
             say(f"The last run: {printable(path.stem)}.")
             return path
     path = latest[0]
-    other_cluster = (
-        printable(journal.read_api_server(path).removeprefix("https://")) or "an unknown cluster"
-    )
+    other_server = printable(journal.read_api_server(path).removeprefix("https://"))
     if api_server:
         here = printable(api_server.removeprefix("https://"))
         say(f"No run on {here}, the current cluster, is recorded here.")
-    say(f"The last run, on {other_cluster}: {printable(path.stem)}.")
+    say(f"The last run, on {other_server or 'an unknown cluster'}: {printable(path.stem)}.")
     return path

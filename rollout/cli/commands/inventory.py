@@ -57,6 +57,7 @@ def inventory(
     targets = ask_hosts(connections, spec, nodes)
     ssh = settings.ssh
     connection = SshOptions(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
+    # Windows nodes and virtual nodes have no host.
     supported = [node for node in targets.among(nodes) if not why_unsupported(node)]
     document = inventory_document(supported, targets.hosts, targets.observations, connection)
     show_document(document, as_yaml=settings.output.format is OutputFormat.YAML)
@@ -107,12 +108,12 @@ def known_hosts(
     selected = select(nodes, api, selection_of(settings))
     hosts = find_hosts(nodes, selected.names, ssh)
     scanned = _scan(hosts, file, fingerprints, ssh)
-    rows = tuple(map(_key_row, scanned))
+    rows = tuple(_key_row(host) for host in scanned)
     text = partial(host_keys_text, rows, output.width)
     if output.as_json or file:
         output.show(HostKeysReport(FORMAT_VERSION, rows), text)
     else:
-        # Standard output is the known_hosts file.
+        # On stderr, because the known_hosts file goes to stdout.
         sys.stderr.write(f"{text()}\n")
     trusted = _confirm_trusted(scanned, yes=yes, as_json=output.as_json)
     new_content = with_keys(old_content, trusted)
@@ -120,10 +121,10 @@ def known_hosts(
         _write_keys(file, new_content, len(trusted))
     elif not output.as_json:
         show(new_content.rstrip("\n"))
-    is_missing = any(
-        host not in trusted and host.standing is not KeyState.KNOWN for host in scanned
-    )
-    raise typer.Exit(ExitCode.PARTIAL if is_missing else ExitCode.OK)
+    # Keys that are already in the file need no confirmation.
+    unknown = [host for host in scanned if host.standing is not KeyState.KNOWN]
+    has_untrusted = any(host not in trusted for host in unknown)
+    raise typer.Exit(ExitCode.PARTIAL if has_untrusted else ExitCode.OK)
 
 
 def _scan(
@@ -178,7 +179,7 @@ def _confirm_trusted(
         hint = f"{keys}: use --fingerprints, or compare them yourself and use --yes."
         consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")
-    # The user has confirmed the keys that no fingerprint does.
+    # Here, the user has confirmed all new keys that no fingerprint confirms.
     return [host for host in scanned if host.is_confirmed or host in unconfirmed]
 
 
@@ -234,6 +235,8 @@ def _check_results_text(results: list[CheckResult]) -> str:
         ((result.outcome, result.version, result.message), result.node) for result in in_order
     )
     for (outcome, version, message), names in names_by_result.items():
-        parts = (printable(version), shortened(names, _MOST_NAMES), printable(message))
-        lines.append(": ".join(filter(None, (f"  {outcome}", *parts))))
+        shortened_names = shortened(names, _MOST_NAMES)
+        parts = [f"  {outcome}", printable(version), shortened_names, printable(message)]
+        # The version or the message may be empty.
+        lines.append(": ".join(part for part in parts if part))
     return "\n".join(lines)

@@ -2,7 +2,6 @@ import os
 import shlex
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -96,10 +95,10 @@ def lab(invocation: typer.Context) -> None:
 
 
 def _export_lines(lab: "Lab") -> list[str]:
+    """Return shell commands that make a shell use the lab."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
-    program = _own_path()
+    program = _program_unknown_to_shell()
     if program:
-        # The shell would not find it, or find another one.
         exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
     return exports
 
@@ -174,9 +173,10 @@ def scenarios() -> None:
     from rollout.lab.scenarios import scenario_names
 
     names = scenario_names()
-    hang = max(len(name) for name in names) + 2
+    name_width = max(len(name) for name in names) + 2
     for name in names:
-        show_lines(f"{name.ljust(hang)}{load_scenario(name).description}", hang)
+        # Longer lines wrap below the description.
+        show_lines(f"{name.ljust(name_width)}{load_scenario(name).description}", name_width)
 
 
 def demo(
@@ -203,12 +203,12 @@ def demo(
     program = invocation.find_root().command
     flags = list(flags_of(loaded))
     status = ["status"]
-    for word in flags:
-        # Status must find what the plan finds.
-        if word.startswith(_DETECT_SOURCES):
-            status += ["--set", word]
+    for flag in flags:
+        # Status must find the same pending nodes as the plan.
+        if flag.startswith(_DETECT_SOURCES):
+            status += ["--set", flag]
     if _LIMIT not in flags:
-        # Three at once show waves.
+        # With one node at a time, the demo would show no waves.
         flags += [_LIMIT, "3"]
     with (
         TemporaryDirectory(prefix="rollout-demo-") as directory,
@@ -227,12 +227,12 @@ def demo(
     _heading("What happened in the cluster")
     show(_scoreboard_text(scores))
     show(_after_demo(scenario))
-    updated = all(versions.now != versions.before for versions in scores.versions.values())
-    raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
+    all_updated = all(versions.now != versions.before for versions in scores.versions.values())
+    raise typer.Exit(code or (ExitCode.OK if scores.clean and all_updated else ExitCode.ERROR))
 
 
 def _after_demo(scenario: str) -> str:
-    program = shlex.quote(str(_own_path() or PROGRAM))
+    program = shlex.quote(str(_program_unknown_to_shell() or PROGRAM))
     flag = "" if scenario == _DEFAULT else f" --scenario {shlex.quote(scenario)}"
     return _AFTER_DEMO.format(program=program, scenario_flag=flag)
 
@@ -245,7 +245,7 @@ def _load_scenario(scenario: str, nodes: int | None) -> "Scenario":
 
     loaded = load_scenario(scenario, read_input)
     if loaded.like:
-        # Only for its checks: the lab reads the file again, without them.
+        # Read the copied cluster only to check it: the lab reads it again, without checks.
         load_copy(Path(loaded.like), _read_snapshot)
     return scale(loaded, nodes) if nodes else loaded
 
@@ -258,7 +258,7 @@ def _read_snapshot(path: Path) -> bytes:
 
 def _use_lab(lab: "Lab", speed: float) -> None:
     """Make this process use the lab, with time-outs shortened by its speed."""
-    # The user's settings do not fit the lab.
+    # Drop the user's settings, which do not fit the lab.
     for name in list(os.environ):
         if name.startswith("ROLLOUT_"):
             del os.environ[name]
@@ -289,12 +289,13 @@ def _heading(text: str) -> None:
 def _scoreboard_text(scores: "Scoreboard") -> str:
     from tabulate import tabulate
 
-    hosts_by_reboots = Counter(scores.reboots.values())
-    repeated = sum(hosts for reboots, hosts in hosts_by_reboots.items() if reboots > 1)
+    reboot_counts = list(scores.reboots.values())
+    rebooted_once = reboot_counts.count(1)
+    rebooted_repeatedly = sum(reboots > 1 for reboots in reboot_counts)
     updated = sum(versions.now != versions.before for versions in scores.versions.values())
     rows = [
-        ("hosts rebooted once", f"{hosts_by_reboots[1]} of {len(scores.reboots)}"),
-        ("hosts rebooted more than once", str(repeated)),
+        ("hosts rebooted once", f"{rebooted_once} of {len(scores.reboots)}"),
+        ("hosts rebooted more than once", str(rebooted_repeatedly)),
         ("hosts on a new version", f"{updated} of {len(scores.versions)}"),
         ("most nodes unavailable at once", str(scores.most_unavailable)),
         ("pods evicted", str(scores.evictions)),
@@ -320,14 +321,21 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
     return f"{table}\n\n{result}"
 
 
-def _own_path() -> Path | None:
-    """Return the program's file, or None if the shell finds it by its name."""
-    typed = Path(sys.argv[0])
-    own = typed if typed.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
-    if not own.exists():
+def _program_unknown_to_shell() -> Path | None:
+    """Return this program's file, or None if the shell finds it by its name.
+
+    Without it in PATH, the shell would find no program, or another one.
+    """
+    started_as = Path(sys.argv[0])
+    # Otherwise it was started by `python -m rollout`.
+    is_started_by_name = started_as.name == PROGRAM
+    program = started_as if is_started_by_name else Path(sys.executable).with_name(PROGRAM)
+    if not program.exists():
         return None
-    in_path = shutil.which(PROGRAM)
-    return None if in_path is not None and own.samefile(in_path) else own
+    found_by_shell = shutil.which(PROGRAM)
+    if found_by_shell is not None and program.samefile(found_by_shell):
+        return None
+    return program
 
 
 def _require_lab(subject: str) -> None:

@@ -76,7 +76,9 @@ def _parse_cluster_ip(value: str) -> str:
     except ValueError:
         raise ValueError(message) from None
     # Kubernetes refuses a zone such as in fe80::1%eth0, and an IPv4 address in IPv6.
-    if "%" in value or getattr(address, "ipv4_mapped", None):
+    has_zone = "%" in value
+    is_ipv4_in_ipv6 = getattr(address, "ipv4_mapped", None) is not None
+    if has_zone or is_ipv4_in_ipv6:
         raise ValueError(message)
     is_special = address.is_loopback or address.is_link_local or address.is_multicast
     if is_special or address.is_unspecified:
@@ -211,11 +213,12 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
     unused = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
+    # Flags of this command do not reach the pod, which reads only its settings file.
     hint = "Put it in the settings file of the pod."
     settings.refuse_typed_settings(unused, why="cannot be used with manifests", hint=hint)
     kind = choices.kind
-    is_for_fleetlock = bool(choices.tls_secret or choices.cluster_ip or choices.networks)
-    if is_for_fleetlock and kind is not InstallationKind.FLEETLOCK:
+    has_fleetlock_flags = bool(choices.tls_secret or choices.cluster_ip or choices.networks)
+    if has_fleetlock_flags and kind is not InstallationKind.FLEETLOCK:
         hint = "Drop --tls-secret, --cluster-ip and --hosts-network."
         raise UsageError("these flags apply only to fleetlock", hint=hint)
     if kind is not InstallationKind.ROLES and not choices.image:
@@ -232,14 +235,14 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
 
 
 def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
-    """Add the pod's settings file, over which `typed` flags win."""
+    """Add what the pod's settings file decides. `typed` flags win over the file."""
     kind = choices.kind
     is_fleetlock = kind is InstallationKind.FLEETLOCK
     file = read_file(Path(typed.file) if typed.file else None)
     pod, policy = read_pod_settings(file, is_fleetlock=is_fleetlock)
     lock = typed.lock if "lock.namespace" in typed.typed else pod.lock
+    # The address of metrics and probes. The pod of a Job ends too soon for them.
     listen = ""
-    # The pod of a Job ends too soon to be probed.
     if is_fleetlock or kind is InstallationKind.DEPLOYMENT:
         listen = typed.metrics.listen or pod.metrics.listen
     installation = replace(
@@ -264,7 +267,9 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
     """Return the port of the metrics, or 0 if Prometheus cannot reach it."""
     from rollout.adapters.web import parse_address
 
-    host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
+    if not listen:
+        return 0
+    host, port = parse_address(listen)
     if kind is InstallationKind.FLEETLOCK and port == FLEETLOCK_PORT:
         hint = "Use another port, such as :9732."
         raise UsageError(
@@ -274,17 +279,21 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
 
 
 def _grace_seconds(pod: Settings, policy: Policy) -> int:
-    """Return how long a stopped pod may take to finish its nodes, in whole minutes."""
+    """Return how many seconds a stopped pod may take to finish its nodes, rounded to minutes."""
     from rollout.planning.play.pace import slowest_node_seconds
 
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
     playbook_count = bool(pod.reboot.pre_playbook) + bool(pod.reboot.post_playbook)
     slowest = slowest_node_seconds(policy, rescue_seconds, playbooks=playbook_count)
-    return math.ceil((slowest + _GRACE_MARGIN) / _MINUTE) * _MINUTE
+    minutes = math.ceil((slowest + _GRACE_MARGIN) / _MINUTE)
+    return minutes * _MINUTE
 
 
 def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
-    """Return the file's text. Raise an error unless it has a key of a host, or an authority's."""
+    """Return the file's text. Raise an error unless it has the key of a host.
+
+    With `accepts_authority`, the key of an authority that signs hosts' keys is enough.
+    """
     from rollout.adapters.ssh.known_hosts import has_host_key
 
     fill = "Populate it with: rollout known-hosts --out FILE"
@@ -307,6 +316,7 @@ def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
 
 
 def _next_steps(installation: Installation) -> Iterator[str]:
+    """Yield what is left to do after the manifests are applied, and warnings."""
     if installation.kind is InstallationKind.ROLES:
         return
     if not installation.names_registry:

@@ -25,7 +25,7 @@ from rollout.cli.settings.values import (
     parse_one_line,
     parse_os_version,
 )
-from rollout.cli.stages.cluster import read_nodes, with_patience
+from rollout.cli.stages.cluster import read_nodes, with_retries
 from rollout.cli.stages.selection import selected_names
 from rollout.cli.suggestions import held_versions, node_names, proven_versions
 from rollout.cli.terminal import say, show_document
@@ -85,6 +85,7 @@ def pause(
     # Report a wrong time before the first request.
     parse_future_time(until, wiring.now(), "--until")
     api, nodes = _read_nodes_to_change(settings, node, everything=all)
+    # Parse it again, by the clock that ends the pause.
     now = api.server_time() or wiring.now()
     end = parse_future_time(until, now, "--until")
     until_text = whole_second(end) if end else ""
@@ -131,26 +132,30 @@ def unpause(
       rollout unpause --unattended
     """
     api, nodes = _read_nodes_to_change(settings, node, everything=all, may_be_none=unattended)
-    paused = [] if all else [item.name for item in nodes if pause_on(item) is not None]
-    others = [item for item in nodes if item.name not in paused]
+    paused_by_name: list[str] = []
+    # --all ends only the pause of all nodes.
+    if not all:
+        paused_by_name = [item.name for item in nodes if pause_on(item) is not None]
+    others = [item for item in nodes if item.name not in paused_by_name]
+    # The memory of the cluster, which has the pause of all nodes and the abort.
     before = NO_MEMORY
     if all or unattended:
         change = partial(_without_pauses, all_nodes=all, unattended=unattended)
         before, _ = _change_memory(settings, change)
-    ended = _change_each(paused, partial(unpause_node, api))
-    lines = _unpause_lines(before, ended, others, all_nodes=all, unattended=unattended)
+    unpaused = _change_each(paused_by_name, partial(unpause_node, api))
+    lines = _unpause_lines(before, unpaused, others, all_nodes=all, unattended=unattended)
     if all:
         lines += _describe_named_pauses(others, api.server_time())
     if before.aborted is not None and not unattended:
         lines.append(_STILL_STOPPED)
     document = UnpauseReport(
         all=all and before.pause is not None,
-        nodes=ended,
+        nodes=unpaused,
         unattended=unattended and before.aborted is not None,
     )
     settings.output.show(document, lambda: "\n".join(lines), is_prose=True)
-    not_by_rollout = [item for item in others if pause_on(item) is None]
-    by_other_tools = [item.name for item in not_by_rollout if why_paused(item, None)]
+    not_paused_by_rollout = [item for item in others if pause_on(item) is None]
+    by_other_tools = [item.name for item in not_paused_by_rollout if why_paused(item, None)]
     if by_other_tools:
         say(f"still paused, by another tool's annotation: {shortened(by_other_tools)}")
 
@@ -160,7 +165,7 @@ def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[st
     changed: list[str] = []
     for name in names:
         try:
-            with_patience(change, name)
+            with_retries(change, name)
         except ApiNotFoundError:
             say(f"{name} was deleted in the meantime")
         except ApiError:
@@ -176,16 +181,16 @@ def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[st
 
 def _unpause_lines(
     before: Memory,
-    ended: Sequence[str],
+    unpaused: Sequence[str],
     others: Sequence[Node],
     *,
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
-    """`ended` nodes were paused by name, `others` were not."""
+    """Return what has changed. `unpaused` nodes were paused by name, `others` were not."""
     lines: list[str] = []
-    if ended:
-        lines.append(f"No longer paused: {shortened(ended)}.")
+    if unpaused:
+        lines.append(f"No longer paused: {shortened(unpaused)}.")
     if all_nodes and before.pause is not None:
         lines.append(f"The pause of all nodes has ended. It was: {printable(str(before.pause))}.")
     if unattended and before.aborted is not None:
@@ -200,6 +205,7 @@ def _unpause_lines(
 
 
 def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Memory:
+    """End the pause of all nodes, or what an abort has stopped: unattended passes, or both."""
     if all_nodes:
         memory = replace(memory, pause=None)
     if unattended:
@@ -208,6 +214,7 @@ def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Mem
 
 
 def _describe_named_pauses(nodes: Sequence[Node], now: datetime | None) -> Iterator[str]:
+    """Yield which nodes are paused by name, and how to end that; nothing if none is."""
     names: list[str] = []
     for node in nodes:
         pause = pause_on(node)
@@ -225,7 +232,10 @@ def _read_nodes_to_change(
     everything: bool,
     may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API, and the named nodes or all."""
+    """Return the API, and the named nodes, or all nodes if `everything`.
+
+    Raises `UsageError` if no nodes are specified, unless there `may_be_none`.
+    """
     hint = "Specify node names, such as worker-2 worker-3, or use --all."
     if names and everything:
         raise UsageError("--all cannot be used with node names", hint=hint)
@@ -302,16 +312,22 @@ def release(
     """
     versions = tuple(dict.fromkeys(version or ()))
     nodes = tuple(dict.fromkeys(map(parse_node_name, node or ())))
-    if bool(versions or nodes) == all:
+    names_something = bool(versions or nodes)
+    is_exactly_one = names_something != all
+    if not is_exactly_one:
         hint = "To see what is held, run: rollout status"
         raise UsageError("specify either versions or nodes, or --all", hint=hint)
     change = partial(without_failures, versions=versions, nodes=nodes, everything=all)
     before, after = _change_memory(settings, change, may_reset=all)
-    released = [name for name in before.versions if name not in after.versions]
-    forgotten = [name for name in before.nodes if name not in after.nodes]
-    unknown = [name for name in (*versions, *nodes) if name not in {*released, *forgotten}]
+    released_versions = [name for name in before.versions if name not in after.versions]
+    cleared_nodes = [name for name in before.nodes if name not in after.nodes]
+    changed = {*released_versions, *cleared_nodes}
+    unknown = [name for name in (*versions, *nodes) if name not in changed]
     document = ReleaseReport(
-        versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.why_unreadable)
+        versions=released_versions,
+        nodes=cleared_nodes,
+        unknown=unknown,
+        reset=bool(before.why_unreadable),
     )
     config_map = memory_document(settings.lock.namespace).origin
     settings.output.show(document, lambda: _release_text(document, config_map), is_prose=True)
@@ -334,13 +350,16 @@ def _release_text(report: ReleaseReport, config_map: str) -> str:
 def _change_memory(
     settings: CommandSettings, change: Callable[[Memory], Memory], *, may_reset: bool = False
 ) -> tuple[Memory, Memory]:
-    """Return the memory before and after. If unreadable, raise `BlockedError`, or reset it."""
+    """Return the memory before and after.
+
+    An unreadable memory raises `BlockedError`. If it `may_reset`, it is replaced by an empty one.
+    """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
-    before = with_patience(read_stored_memory, api, namespace).content
+    before = with_retries(read_stored_memory, api, namespace).content
     if not may_reset:
         require_readable_memory(before)
-    after = with_patience(
+    after = with_retries(
         lambda: change_memory(api, namespace, change, replace_unreadable=may_reset)
     )
     return before, after
@@ -384,17 +403,18 @@ def evidence(
     if sign_key is not None and out is None:
         hint = "The signature is written beside it, as FILE.sig."
         raise UsageError("--sign-key needs --out FILE", hint=hint)
-    is_folder = out is not None and (
-        names_folder(out) or os.path.isdir(out)  # noqa: PTH112 - `Path.is_dir` may raise
-    )
+    is_folder = False
+    # Report a place that cannot be written before the first request.
     if out is not None:
+        # `Path.is_dir` may raise.
+        is_folder = names_folder(out) or os.path.isdir(out)  # noqa: PTH112
         check_place = check_output_folder if is_folder else check_output_file
         check_place(Path(out))
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
-    memory = with_patience(read_memory, api, settings.lock.namespace)
+    memory = with_retries(read_memory, api, settings.lock.namespace)
     require_readable_memory(memory)
-    cluster = ProvingCluster(with_patience(read_identity, api).uid, settings.cluster.name)
+    cluster = ProvingCluster(with_retries(read_identity, api).uid, settings.cluster.name)
     document = make_evidence(
         version, nodes, memory, cluster=cluster, now=api.server_time() or wiring.now()
     )

@@ -44,7 +44,7 @@ def operate(
     from rollout.execution.base.deadline import GracefulStop
 
     settings = _for_unattended_passes(settings)
-    # Wrong settings end the process, not each pass.
+    # Check the settings here, so that wrong ones end the process, and not each pass.
     if settings.evidence.source:
         from rollout.cli.stages.evidence import evidence_rules
 
@@ -61,10 +61,12 @@ def operate(
 
 
 def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
+    """Return the settings with what differs from apply, because nobody watches."""
     # A pass that waits for a window would hold the lock for days.
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))
-    # None if nobody has set it: `skip = []` is the decision to skip no node.
-    if settings.nodes.skip is None and Allow.BLOCKED not in settings.nodes.allow:
+    # `skip = []` is the decision to skip no node.
+    is_skip_unset = settings.nodes.skip is None
+    if is_skip_unset and Allow.BLOCKED not in settings.nodes.allow:
         settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
     return settings
 
@@ -80,6 +82,7 @@ def _api_server_url(settings: CommandSettings) -> str:
 
 
 def _refuse_settings_for_attended_runs(settings: CommandSettings) -> None:
+    """Raise `UsageError` for settings that need a person."""
     policy = policy_of(settings)
     if settings.gates.interactive:
         raise UsageError(

@@ -111,9 +111,10 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     from rollout.cli.stages.rollout_spec import new_rollout_spec
 
     # Report wrong flags before the first request.
-    of_whole_plan = [flag for flag in flags.given if flag in _NOT_WITH_EXPLAIN]
-    if flags.explain is not None and of_whole_plan:
-        other_flags = ", ".join(of_whole_plan)
+    flags_about_plan = [flag for flag in flags.given if flag in _NOT_WITH_EXPLAIN]
+    # --explain shows one node, and no plan.
+    if flags.explain is not None and flags_about_plan:
+        other_flags = ", ".join(flags_about_plan)
         raise UsageError(
             f"--explain cannot be combined with {other_flags}", hint=f"Drop {other_flags}."
         )
@@ -128,10 +129,10 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     if flags.explain is not None:
         preview.show_explanation(parse_node_name(flags.explain), spec, inputs)
         return
-    new = preview.make_preview(inputs, finish_date, settings.nodes.allow)
-    preview.show_preview(connections.api, spec, inputs.snapshot, preview=new, saved_to=flags.out)
-    preview.write_plan(new.plan, inputs.snapshot, out=flags.out, markdown=flags.markdown)
-    raise typer.Exit(preview.plan_exit_code(new, detailed=flags.detailed_exitcode))
+    made = preview.make_preview(inputs, finish_date, settings.nodes.allow)
+    preview.show_preview(connections.api, spec, inputs.snapshot, preview=made, saved_to=flags.out)
+    preview.write_plan(made.plan, inputs.snapshot, out=flags.out, markdown=flags.markdown)
+    raise typer.Exit(preview.plan_exit_code(made, detailed=flags.detailed_exitcode))
 
 
 def _show_saved(file: Path, settings: CommandSettings, flags: Sequence[str]) -> None:
@@ -168,6 +169,7 @@ def _check_outputs(flags: _NewPlanFlags) -> None:
 
 
 def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime | None:
+    """Return the date of --finish-by, or None. Raises `UsageError` for a wrong one."""
     from rollout.cli import wiring
 
     if finish_by is None:

@@ -104,7 +104,7 @@ def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bo
     prepared = ready_run.prepared
     settings = prepared.spec.settings
     nothing_can_run = not unfinished.in_flight and screens.leaves_out_all_pending(prepared.plan)
-    # As text, `prepare_resumption` has shown the plan. JSON lines come only from the run.
+    # With JSON, the run has to write its lines, although it starts no node.
     if nothing_can_run and not settings.output.as_json:
         execute.report_nothing_to_do(ready_run)
         return ExitCode.PARTIAL
@@ -123,11 +123,12 @@ def _find_resumable(
     from rollout.execution.rollout.continuation import has_something_left
 
     unfinished = find_unfinished(api, settings.lock.namespace)
-    if (
-        unfinished is None
-        or unfinished.is_aborted
-        or not has_something_left(unfinished, retry_failed=retry_failed)
-    ):
+    is_resumable = (
+        unfinished is not None
+        and not unfinished.is_aborted
+        and has_something_left(unfinished, retry_failed=retry_failed)
+    )
+    if unfinished is None or not is_resumable:
         if settings.output.as_json:
             execute.write_lines_without_plan()
         else:
@@ -190,22 +191,22 @@ def abort(
     aborted = _undo_rollout(connections, settings, watch, force_unlock=force_unlock, wait=wait)
     if not aborted.stopped:
         observers.record_abort(aborted)
-    again = settings.with_typed_settings("rollout abort")
-    output.show(abort_document(aborted), lambda: abort_result(aborted, again), is_prose=True)
+    same_command = settings.with_typed_settings("rollout abort")
+    output.show(abort_document(aborted), lambda: abort_result(aborted, same_command), is_prose=True)
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
-    left = aborted.left_cordoned or aborted.left_tainted
-    raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
+    is_incomplete = aborted.left_cordoned or aborted.left_tainted
+    raise typer.Exit(ExitCode.PARTIAL if is_incomplete else ExitCode.OK)
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
     """Whether FleetLock slots are left to release; False if unreadable."""
-    from rollout.cli.stages.cluster import with_patience
+    from rollout.cli.stages.cluster import with_retries
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots
 
     try:
-        return bool(with_patience(read_slots, connections.api, namespace).all)
+        return bool(with_retries(read_slots, connections.api, namespace).all)
     except ApiError:
         return False
 

@@ -34,13 +34,14 @@ class Connections(Struct, frozen=True, dict=True):
 
 def connect(settings: Settings) -> Connections:
     connections = Connections(wiring.cluster_api(settings), settings.ssh)
-    if settings.ssh.key or settings.ssh.known_hosts:
-        # Makes the shell, which reports an unusable file before the first request.
+    names_ssh_files = settings.ssh.key or settings.ssh.known_hosts
+    if names_ssh_files:
+        # Make the shell now, so that it reports an unusable file before the first request.
         _ = connections.shell
     return connections
 
 
-def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
+def with_retries(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Retry API errors for a minute, but raise at once if no API server answers."""
     has_reported = False
 
@@ -66,12 +67,13 @@ def read_cluster(
     warns: bool = True,
     with_jobs: bool = False,
 ) -> ClusterSnapshot:
-    """Read what plans need. `answers` collects the API server's answers.
+    """Read the cluster's objects and rollout's memory, from which plans are made.
 
-    `warns`: warn if the memory is unreadable.
+    The API server's answers are stored in `answers`, if given. `warns`: warn if the memory, which
+    has held versions and paused nodes, is unreadable.
     """
     with stage("read the cluster") as note, show_progress("reading the cluster"):
-        cluster = with_patience(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))
+        cluster = with_retries(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))
         warn(*cluster.warnings)
         memory = read_memory(api, namespace, warns=warns)
         note(
@@ -82,7 +84,7 @@ def read_cluster(
 
 
 def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memory:
-    memory = with_patience(documents.read_memory, api, namespace)
+    memory = with_retries(documents.read_memory, api, namespace)
     if memory.why_unreadable and warns:
         say(
             f"warning: {memory.why_unreadable}: rollout cannot tell which versions are held, or"
@@ -93,6 +95,6 @@ def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memo
 
 def read_nodes(api: ClusterApi) -> tuple[Node, ...]:
     with stage("read the nodes") as note, show_progress("reading the nodes"):
-        nodes = with_patience(snapshot.read_nodes, api)
+        nodes = with_retries(snapshot.read_nodes, api)
         note(f"{len(nodes)} nodes")
     return nodes

@@ -11,7 +11,7 @@ from rollout.cli.stages.cluster import (
     read_cluster,
     read_memory,
     read_nodes,
-    with_patience,
+    with_retries,
 )
 from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.lock import read_lock, watch_for_holder
@@ -51,7 +51,7 @@ _SELF_REBOOTING = (CheckName.LOCKSMITHD, CheckName.ZINCATI, CheckName.RIVAL)
 
 
 class Outlook(NamedTuple):
-    """What a rollout could do next."""
+    """What a rollout could do next: continue an unfinished one, or reboot pending nodes."""
 
     unfinished: UnfinishedSummary
     has_pending: bool
@@ -61,25 +61,35 @@ def find_next_step(checks: Sequence[Check], outlook: Outlook | None) -> FollowUp
     """Return the first of: fix failures, continue the unfinished rollout, plan a new one."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
     # If an unfinished rollout fails the lock's check, the fix is to continue the rollout.
-    if outlook is None or failed - {CheckName.LOCK}:
+    failed_besides_lock = failed - {CheckName.LOCK}
+    if outlook is None or failed_besides_lock:
         return FollowUp(command="rollout doctor", lead="After fixing what failed")
     follow_up = outlook.unfinished.follow_up
-    is_next = follow_up.is_first or follow_up.lead or not outlook.has_pending
-    if follow_up.command and is_next:
-        return _unfinished_step(outlook)
+    can_continue = bool(follow_up.command)
+    # Otherwise a new plan includes the unfinished rollout's remaining nodes.
+    must_continue = follow_up.is_first or follow_up.lead or not outlook.has_pending
+    if can_continue and must_continue:
+        return _step_that_continues(outlook)
     if outlook.has_pending:
         return FollowUp(command="rollout plan")
-    if any(check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks):
+    has_excluded_nodes = any(
+        check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks
+    )
+    if has_excluded_nodes:
         no_node = "No node can be planned now."
         return FollowUp(no_node, "rollout plan", lead=_WHEN_NODES_CAN_TAKE_PART)
     return FollowUp("No node is waiting for a reboot.")
 
 
-def _unfinished_step(outlook: Outlook) -> FollowUp:
-    """Return how to continue, without a sentence: the lock's check describes the rollout."""
+def _step_that_continues(outlook: Outlook) -> FollowUp:
+    """Return how to continue the unfinished rollout.
+
+    Without its sentence, because the lock's check already describes the rollout.
+    """
     unfinished = outlook.unfinished
     lead = unfinished.follow_up.lead
-    if unfinished.only_starts_nodes and not (lead or outlook.has_pending):
+    has_nothing_to_start = unfinished.only_starts_nodes and not outlook.has_pending
+    if has_nothing_to_start and not lead:
         lead = _WHEN_NODES_CAN_TAKE_PART
     return replace(unfinished.follow_up, sentence="", lead=lead)
 
@@ -87,11 +97,14 @@ def _unfinished_step(outlook: Outlook) -> FollowUp:
 def check_cluster(
     connections: Connections, spec: RolloutSpec, identity: ClusterIdentity
 ) -> tuple[Sequence[Check], Outlook | None]:
-    """Return the checks and the outlook. The first error is the last check, and leaves None."""
+    """Return the checks, and what a rollout could do next.
+
+    The first error ends the checks: it becomes a failed check, and the outlook is None.
+    """
     api = connections.api
     namespace = spec.namespace
     checks: list[Check] = []
-    # An error fails the check of this name and subject.
+    # The check that an error fails, and its subject. Both change as the checks proceed.
     check_name = CheckName.KUBECONFIG
     subject = api.server
     try:
@@ -108,7 +121,7 @@ def check_cluster(
         check_name = CheckName.DRAIN
         unfinished = read_unfinished_summary(api, namespace, nodes)
         snapshot = read_cluster(api, namespace)
-        plan = _plan_with_idle_nodes(spec, snapshot, targets)
+        plan = _plan_all_nodes(spec, snapshot, targets)
         checks += _planning_checks(plan, snapshot, checks_of_hosts)
     except RolloutError as error:
         checks.append(error_check(check_name, subject, error))
@@ -118,12 +131,14 @@ def check_cluster(
 
 
 def _access_checks(api: ClusterApi, namespace: str, policy: Policy) -> Iterator[Check]:
+    """Check the permissions, the lock, and that the record and the memory can be written."""
     needed = apply_rights(namespace, policy)
-    missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
+    missing = missing_rights(needed, lambda right: with_retries(has_right, api, right))
     yield from cluster.right_checks(needed, missing)
     yield _lock_check(api, namespace)
-    # Otherwise these checks would fail, too.
-    if not any(right.resource == "configmaps" for right in missing):
+    is_denied_storage = any(right.resource == "configmaps" for right in missing)
+    # Without the right, the storage checks would only repeat that failure.
+    if not is_denied_storage:
         yield from _storage_checks(api, namespace)
 
 
@@ -151,6 +166,7 @@ def _host_checks(spec: RolloutSpec, nodes: Sequence[Node], targets: Targets) -> 
     standings = update_standings(nodes, targets.observations, settings.detect.max_check_age)
     checks: list[Check] = []
     for node in targets.among(nodes):
+        # A Windows node or a virtual node has no host to ask.
         if why_unsupported(node):
             continue
         observation = targets.observations.get(node.name)
@@ -160,33 +176,33 @@ def _host_checks(spec: RolloutSpec, nodes: Sequence[Node], targets: Targets) -> 
 
 
 def _pool_checks(policy: Policy, nodes: Iterable[Node]) -> Iterator[Check]:
-    members: dict[str, list[str]] = {name: [] for name in order_pools(policy.pools)}
+    node_names_by_pool: dict[str, list[str]] = {name: [] for name in order_pools(policy.pools)}
     pools = pools_of(policy)
     for node in nodes:
         pool_name = pools.pool_of(node.labels)
-        members[pool_name].append(node.name)
-    return cluster.pool_checks(members, DEFAULT)
+        node_names_by_pool[pool_name].append(node.name)
+    return cluster.pool_checks(node_names_by_pool, DEFAULT)
 
 
 def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
     record = record_document(namespace)
-    refusal = with_patience(record.why_unwritable, api)
-    if refusal:
-        yield cluster.unwritable_record_check(record, refusal)
-    refusal = with_patience(why_unwritable, api, namespace)
-    if refusal:
-        yield cluster.unwritable_memory_check(memory_document(namespace), refusal)
+    record_error = with_retries(record.why_unwritable, api)
+    if record_error:
+        yield cluster.unwritable_record_check(record, record_error)
+    memory_error = with_retries(why_unwritable, api, namespace)
+    if memory_error:
+        yield cluster.unwritable_memory_check(memory_document(namespace), memory_error)
 
 
-def _plan_with_idle_nodes(
-    spec: RolloutSpec, snapshot: ClusterSnapshot, targets: Targets
-) -> RolloutPlan:
-    """Plan idle and held nodes too, because their next update meets the same budgets."""
+def _plan_all_nodes(spec: RolloutSpec, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
+    """Plan also nodes without an update or with a held one: their next drain may be blocked."""
     policy = spec.policy
-    # None takes the rule of the policy.
+    # None: a pool takes `reboot_idle` from the policy.
     pools = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
-    rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
-    return make_plan(inputs_of(replace(spec, policy=rules), snapshot, targets))
+    policy_of_all = replace(
+        policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools
+    )
+    return make_plan(inputs_of(replace(spec, policy=policy_of_all), snapshot, targets))
 
 
 def _planning_checks(
@@ -202,12 +218,13 @@ def _planning_checks(
         for check in checks_of_hosts
         if check.check in _SELF_REBOOTING and check.verdict is Verdict.FAIL
     }
+    # What other reboot coordinators have set on the nodes.
     rival_marks = dict[str, Sequence[RivalMark]]()
     for node in snapshot.nodes:
-        found = list(marks_of_rivals(node))
-        if found:
-            rival_marks[node.name] = found
-    # Something besides the host keeps these nodes out of the plan, so they are reported.
+        marks_on_node = list(marks_of_rivals(node))
+        if marks_on_node:
+            rival_marks[node.name] = marks_on_node
+    # Another coordinator or an upgrade also keeps these nodes out of the plan: report that.
     self_rebooting -= rival_marks.keys()
     self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
     yield from cluster.exclusion_checks(
@@ -223,6 +240,7 @@ def _lock_check(api: ClusterApi, namespace: str) -> Check:
         lock = read_lock(api, namespace)
         holder = lock.holder
         may_be_alive = bool(holder) and not lock.has_ended
+        # Watching takes until the holder's next renewal is due.
         is_alive = may_be_alive and watch_for_holder(api, namespace)
     except ApiError as error:
         return cluster.unreadable_lock_check(subject, error)

@@ -50,18 +50,18 @@ def read_and_remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersi
         return None
     memory = read_memory(api, settings.lock.namespace)
     proven = _read_documents(api, settings, memory)
-    latest = {version: document.made_at for version, document in proven.documents.items()}
-    # All times are stored already.
-    if latest.items() <= memory.evidence.items():
+    new_times = {version: document.made_at for version, document in proven.documents.items()}
+    are_all_stored = new_times.items() <= memory.evidence.items()
+    if are_all_stored:
         return proven
 
-    def with_latest(before: Memory) -> Memory:
-        times = {**before.evidence, **latest}
-        last_versions = sorted(times, key=times.__getitem__)[-MOST_VERSIONS:]
-        return replace(before, evidence={version: times[version] for version in last_versions})
+    def add_times(stored: Memory) -> Memory:
+        times = {**stored.evidence, **new_times}
+        latest_versions = sorted(times, key=lambda version: times[version])[-MOST_VERSIONS:]
+        return replace(stored, evidence={version: times[version] for version in latest_versions})
 
     try:
-        change_memory(api, settings.lock.namespace, with_latest)
+        change_memory(api, settings.lock.namespace, add_times)
     except ApiError as error:
         problem = f"the time of the evidence cannot be stored: {error.message}"
         return ProvenVersions(proven.rules, {}, (*proven.problems, problem))
@@ -69,43 +69,43 @@ def read_and_remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersi
 
 
 def _read_documents(api: ClusterApi, settings: Settings, memory: Memory) -> ProvenVersions:
-    """Return what the source's documents prove, and why some do not count."""
+    """Return what the signed documents prove, and why some do not count."""
     rules = evidence_rules(settings)
     accepted = list[Evidence]()
     problems = list[str]()
     for signed in read_documents(settings.evidence.source, api, settings.lock.namespace):
         try:
-            accepted.append(_check_document(signed, api, settings, seen=memory.evidence))
+            accepted.append(_accept_document(signed, api, settings, seen=memory.evidence))
         except ValueError as error:
             problems.append(f"evidence {signed.origin}: {error}")
-    # The latest document of a version wins.
     accepted.sort(key=lambda document: document.made_at)
+    # Several documents about a version: the latest, which comes last, replaces the others.
     documents = {document.version: document for document in accepted}
     return ProvenVersions(rules, documents, tuple(problems))
 
 
-def _check_document(
+def _accept_document(
     signed: SignedDocument, api: ClusterApi, settings: Settings, *, seen: Mapping[str, str]
 ) -> Evidence:
     """Return the evidence, or raise `ValueError` with the reason why it does not count.
 
-    `seen` has the time of the latest document by version.
+    `seen` has, by version, the time of the latest document so far: older ones do not count.
     """
     rules = evidence_rules(settings)
     # Never None: `evidence_rules` requires it.
     signers = settings.evidence.allowed_signers or Path()
-    why = signed.problem or why_not_signed(signed, signers, rules.cluster)
-    if why:
-        raise ValueError(why)
+    signature_problem = signed.problem or why_not_signed(signed, signers, rules.cluster)
+    if signature_problem:
+        raise ValueError(signature_problem)
     document = read_evidence(signed.content)
     own_uid = read_identity(api).uid
-    why = why_not_accepted(
+    why_rejected = why_not_accepted(
         document,
         rules,
         own_cluster_uid=own_uid,
         latest_by_version=seen,
         now=api.server_time(),
     )
-    if why:
-        raise ValueError(why)
+    if why_rejected:
+        raise ValueError(why_rejected)
     return document

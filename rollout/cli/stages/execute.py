@@ -111,7 +111,8 @@ def new_graceful_stop(settings: Settings) -> GracefulStop:
 
 def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
     """Return the exit code of apply and resume. `Pass._exit_code` is for operate."""
-    if ready_run.stop.is_due and result.not_started:
+    was_stopped = ready_run.stop.is_due and result.not_started
+    if was_stopped:
         return ExitCode.INTERRUPTED
     confirmation = ready_run.gate_ports.confirmation
     is_declined = isinstance(confirmation, TerminalConfirmation) and confirmation.is_declined
@@ -121,12 +122,14 @@ def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
 
 
 def run_and_show(ready_run: ReadyRun) -> RunResult:
+    """Run the rollout, and show its progress and its summary."""
     prepared = ready_run.prepared
     plan = prepared.plan
     output = prepared.spec.settings.output
     if not prepared.has_something_to_do:
         return report_nothing_to_do(ready_run)
     began = wiring.system_clock().monotonic()
+    # A question before each wave must not be overwritten.
     asks_before_waves = ready_run.gate_ports.confirmation is not None
     display = progress_display(
         as_json=output.as_json,
@@ -170,11 +173,14 @@ def _summary(result: RunResult, spec: RolloutSpec, took: float = 0.0) -> str:
 def _observers_and_signals(
     ready_run: ReadyRun, display: Observer, process: str
 ) -> Iterator[Sequence[Observer]]:
-    """Yield all observers of the run. In this context, signals stop the run."""
+    """Yield all observers of the run. In this context, signals stop the run.
+
+    `process` is the token by which the lock knows this process.
+    """
     prepared = ready_run.prepared
     spec = prepared.spec
-    # A pod's log outlives its files, so the journal's header is written there, too.
-    lines = display if spec.unattended and isinstance(display, JsonLines) else None
+    # The log of operate's pod outlives its files, so the journal's header is written there, too.
+    lines_with_header = display if spec.unattended and isinstance(display, JsonLines) else None
     command: Command = "apply"
     if spec.unattended:
         command = "operate"
@@ -187,13 +193,13 @@ def _observers_and_signals(
             spec.settings,
             process=process,
             selected=prepared.percentage_base,
-            lines=lines,
+            lines=lines_with_header,
         ) as journal,
         stopped_by_signals(ready_run.stop, has_live_display=isinstance(display, LiveProgress)),
         _run_notifications(ready_run) as notifier,
         gate_wiring.silences(spec.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
-        # Alerts are silenced before others hear of a node's start.
+        # The first is called first: alerts are silenced before others hear of a node's start.
         observers = _without_none(silences, journal, ready_run.metrics, display, notifier)
         _report_relaxed_rules(prepared, Reporter(observers, wiring.system_clock()))
         yield observers
@@ -239,7 +245,10 @@ def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer |
 
 
 def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
-    """JSON lines, metrics and notifications still get a plan and a summary."""
+    """Send the plan and an empty summary to the JSON lines, metrics and notifications.
+
+    Unattended, the reasons are printed as well. Otherwise, the plan has shown them already.
+    """
     prepared = ready_run.prepared
     spec = prepared.spec
     as_json = spec.settings.output.as_json
@@ -263,6 +272,7 @@ def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
 def _nothing_text(result: RunResult) -> str:
     """Return `Nothing to do: no node is waiting for a reboot (left out: 2 excluded).`."""
     reasons = dict(result.left_out)
+    # The sentence already says it.
     reasons.pop(ExclusionReason.NO_UPDATE, None)
     left_out = f" (left out: {reason_counts(reasons)})" if reasons else ""
     return f"Nothing to do: no node is waiting for a reboot{left_out}."
@@ -296,18 +306,22 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_api_server: bool) -
             lines.write(DryRunLine(now, node.node, node.evictions, node.objections))
         report.finished(result)
     elif prepared.plan.waves:
-        text = rehearsal_text(rehearsed, output.width) if asks_api_server else NOT_REHEARSED
+        findings = rehearsal_text(rehearsed, output.width) if asks_api_server else NOT_REHEARSED
         ending = rehearsal_ending(result, output.width)
-        show("\n".join(part for part in (text, ending) if part))
+        show("\n".join(part for part in (findings, ending) if part))
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 
 def write_lines_without_plan(*reasons: str) -> None:
-    """Write the last line, which readers of JSON lines wait for, after these notices."""
+    """Write the JSON lines of a run that makes no plan: the reasons, then an empty summary.
+
+    Readers of JSON lines wait for the summary, which is always the last line.
+    """
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in reasons:
         report.notice(sentence)
-    report.finished(RunResult(()))
+    empty_result = RunResult(())
+    report.finished(empty_result)
 
 
 @contextmanager
@@ -323,9 +337,10 @@ def progress_display(
     On a terminal, it redraws the nodes in place if it `may_redraw`.
     """
     console = error_console()
+    can_redraw = console.is_terminal and not console.is_dumb_terminal
     if as_json:
         yield JsonLines(sys.stdout, wiring.now())
-    elif may_redraw and console.is_terminal and not console.is_dumb_terminal:
+    elif may_redraw and can_redraw:
         live_progress = LiveProgress(
             console, stop=stop, names_pods=names_pods, with_program_name=with_program_name
         )

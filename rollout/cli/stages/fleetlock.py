@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _require_library() -> None:
-    """Raise `RolloutError` without the HTTP server, which is an extra of the package."""
+    """Raise `RolloutError` if aiohttp, an optional dependency of rollout, is not installed."""
     try:
         import_module("aiohttp")
     except ImportError as error:
@@ -100,8 +100,8 @@ def _metrics_served(
     if not settings.metrics.listen:
         yield
         return
-    page = RunPages(settings).page
-    with serve_metrics(settings.metrics.listen, collectors, is_ready, page) as url:
+    make_page = RunPages(settings).page
+    with serve_metrics(settings.metrics.listen, collectors, is_ready, make_page) as url:
         say(f"metrics: {url}/metrics")
         yield
 
@@ -110,8 +110,12 @@ def _end_if_threads_hang() -> None:
     """End the process even if a thread still waits for a hanging API server."""
     from rollout.adapters.programs import kill_programs
 
-    others = [thread for thread in threading.enumerate() if thread != threading.main_thread()]
-    if not all(thread.daemon for thread in others):
+    main_thread = threading.main_thread()
+    # Python waits for these threads before it exits.
+    running_threads = [
+        thread for thread in threading.enumerate() if thread != main_thread and not thread.daemon
+    ]
+    if running_threads:
         sys.stdout.flush()
         kill_programs()
         os._exit(ExitCode.OK)
@@ -149,9 +153,10 @@ def _fleetlock_settings(settings: Settings) -> "ServerSettings":
 def _observers_of_run(
     settings: Settings, shared: Sequence[Observer], plan: RolloutPlan
 ) -> Iterator[Sequence[Observer]]:
+    """Yield the observers of one run: its journal, those that all runs share, notifications."""
     with (
         run_journal(plan, "fleetlock", settings) as journal,
         run_notifications(plan, settings, unattended=True) as notifier,
     ):
-        observers = (journal, *shared, notifier)
-        yield [observer for observer in observers if observer is not None]
+        observers_or_none = (journal, *shared, notifier)
+        yield [observer for observer in observers_or_none if observer is not None]

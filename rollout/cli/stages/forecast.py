@@ -36,15 +36,17 @@ def forecast_and_report_lateness(
         return None
     now = wiring.now()
     schedule = Schedule.of(policy.gates.windows)
+    # None: the windows of the next two years are too short.
     end = finish_date(plan, schedule, _earliest_start(memory, now))
-    if plan.waves and (end is None or end > deadline):
-        # Messages about a late plan do not mention the limit.
+    is_late = end is None or end > deadline
+    if plan.waves and is_late:
+        # A limit of 0 is never shown: messages about a late plan do not mention the limit.
         late = Finish(limit=0, plan=plan, at=end)
         missed = _report_missed_deadline(settings, late, memory, now)
         _store_missed_deadline(api, settings, memory, missed=missed)
         return (end - deadline).total_seconds() if end else float("inf")
     if not covers_all:
-        # The nodes outside this plan may still be late, so a stored delay stays.
+        # The nodes outside this plan may still be late, so keep a stored delay.
         return None
     _store_missed_deadline(api, settings, memory, missed=None)
     return 0
@@ -53,8 +55,9 @@ def forecast_and_report_lateness(
 def _store_missed_deadline(
     api: ClusterApi, settings: Settings, memory: Memory, *, missed: MissedDeadline | None
 ) -> None:
-    """Store the delay for later passes; None removes it."""
+    """Store the missed deadline for later passes; None removes it."""
     if memory.missed_deadline != missed:
+        # Not worth failing the pass for.
         with suppress(ApiError):
             change_memory(api, settings.lock.namespace, partial(replace, missed_deadline=missed))
 
@@ -70,16 +73,17 @@ def _report_missed_deadline(
 ) -> MissedDeadline:
     """Warn, and notify unless an earlier pass has."""
     finish_by = settings.operate.finish_by
+    since = timestamp(now)
+    has_notified = False
     stored = memory.missed_deadline
-    # An earlier pass that stored this deadline has notified of it, too.
-    notified = stored if stored and stored.by == finish_by else None
-    missed = MissedDeadline(
-        finish_by,
-        finish=timestamp(late.at) if late.at else "",
-        since=notified.since if notified else timestamp(now),
-    )
+    if stored and stored.by == finish_by:
+        # The pass that stored this deadline has notified of it, too.
+        has_notified = True
+        since = stored.since
+    finish = timestamp(late.at) if late.at else ""
+    missed = MissedDeadline(finish_by, finish=finish, since=since)
     say(f"warning: {missed}; {late.slowest_wave}")
-    if notified is None:
+    if not has_notified:
         deadline = parse_timestamp(finish_by)
         is_over = deadline is not None and deadline <= now
         command = "rollout plan" if is_over else f"rollout plan --finish-by {finish_by}"

@@ -9,7 +9,7 @@ from rollout.adapters.ssh.config import NO_FILE, with_ssh_config
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Executor, SshSettings
-from rollout.cli.stages.cluster import Connections, with_patience
+from rollout.cli.stages.cluster import Connections, with_retries
 from rollout.cli.stages.rollout_spec import RolloutSpec
 from rollout.cli.stages.selection import SelectedNodes, select
 from rollout.cli.terminal import error_console, say, warn
@@ -45,6 +45,7 @@ class Targets(Struct, frozen=True):
 def ask_hosts(
     connections: Connections, spec: RolloutSpec, nodes: Sequence[Node], probe: Probe | None = None
 ) -> Targets:
+    """Select nodes, and ask their hosts over SSH what updates they have."""
     selected = select(nodes, connections.api, spec.selection)
     hosts = find_hosts(nodes, selected.names, spec.settings.ssh)
     answers = _poll(hosts, connections.shell, spec.settings.ssh, probe or spec.probe)
@@ -84,34 +85,42 @@ def _poll(
 
 
 def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
-    """Return the node of this process; None outside of the cluster, or if unknown."""
+    """Return the node that runs this process; None outside of the cluster, or if unknown.
+
+    Warns if rollout may drain that node, which would end this process.
+    """
     own_pod = read_own_pod()
     if own_pod is None:
         return None
     pod: Pod | None = None
     if own_pod.key:
-        # The right to read it is optional.
+        # The right to read this pod is optional.
         with suppress(ApiError):
-            pod = with_patience(read_pod, api, own_pod.namespace, own_pod.name)
+            pod = with_retries(read_pod, api, own_pod.namespace, own_pod.name)
     own_node = locate_own_node(own_pod, pod, nodes)
-    # Another cluster's pod runs on none of these nodes.
+    if own_node is not None:
+        return own_node
+    # A pod of another cluster runs on none of these nodes.
     is_in_this_cluster = own_pod.server == urlsplit(api.server).hostname
-    if own_node is None and own_pod.node_variable:
+    if own_pod.node_variable:
         say(
             f"warning: the node of this pod, {own_pod.node_variable}, is not in this cluster, so"
             " rollout cannot avoid draining the node it runs on"
         )
-    elif own_node is None and is_in_this_cluster:
+    elif is_in_this_cluster:
         say(
             "warning: cannot tell which node this pod runs on, so rollout may drain its own node."
             " Set ROLLOUT_NODE_NAME from the pod's spec.nodeName field"
         )
-    return own_node
+    return None
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
-    """Return hosts by node. Windows nodes and virtual nodes have none; warn of other nodes."""
-    # The shell has the key of the settings, for hosts without a key in the inventory.
+    """Return hosts by node, from the Ansible inventory or the Nodes' addresses.
+
+    Windows nodes and virtual nodes have no host. Warns of other nodes without one.
+    """
+    # No key here: the shell uses the key of the settings if the inventory names none.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.read_ansible_inventory(ssh, defaults)
     if inventory is not None:
@@ -120,14 +129,14 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) ->
     if inventory is not None:
         _warn_of_unmatched_hosts(inventory, matched)
     supported = {node.name for node in nodes if not why_unsupported(node)}
-    wanted = [name for name in names if name in supported]
-    without_host = [name for name in wanted if name not in matched]
+    supported_names = [name for name in names if name in supported]
+    without_host = [name for name in supported_names if name not in matched]
     if without_host:
         say(f"warning: no host is known for the Nodes {shortened(without_host)}")
-    found = {name: matched[name] for name in wanted if name in matched}
+    hosts = {name: matched[name] for name in supported_names if name in matched}
     # The ssh that Ansible runs reads ssh_config itself.
     config = NO_FILE if ssh.executor is Executor.ANSIBLE else ssh.config
-    return with_ssh_config(found, config, say, from_inventory=inventory is not None)
+    return with_ssh_config(hosts, config, say, from_inventory=inventory is not None)
 
 
 def _warn_of_unmatched_hosts(inventory: Inventory, matched: Mapping[str, Host]) -> None:

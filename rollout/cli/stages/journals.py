@@ -33,23 +33,26 @@ class RecordedRun(Struct, frozen=True):
 
 
 def read_recorded_run(path: Path, id_prefix: str = "") -> RecordedRun:
-    """Read the journal's latest run with such an ID. Raises `InputError` if there is none."""
+    """Read the journal's latest run whose ID begins with `id_prefix`.
+
+    Raises `InputError` if there is none.
+    """
     from rollout.report.runs.report import report_of
 
     is_log = path == STDIN
     origin = "the log on stdin" if is_log else printable(str(path))
     try:
-        # Lines that cannot be read are None.
         lines = tuple(journal.read_log(sys.stdin.buffer) if is_log else journal.read_lines(path))
     except OSError as error:
         raise InputError(f"cannot read the journal {origin}: {error.strerror}") from error
+    # A damaged line is None.
+    damaged = lines.count(None)
     numbered = [
         NumberedRecord(number, record)
         for number, record in enumerate(lines, start=1)
         if record is not None
     ]
-    records = _records_of(numbered, id_prefix, origin)
-    damaged = lines.count(None)
+    records = _records_of_run(numbered, id_prefix, origin)
     report = report_of(
         [record for _, record in records],
         origin=origin,
@@ -59,7 +62,7 @@ def read_recorded_run(path: Path, id_prefix: str = "") -> RecordedRun:
     return RecordedRun(report, records, damaged)
 
 
-def _records_of(
+def _records_of_run(
     records: Iterable[NumberedRecord], id_prefix: str, origin: str
 ) -> Sequence[NumberedRecord]:
     """Return the records of the latest run whose ID begins with `id_prefix`.
@@ -67,21 +70,23 @@ def _records_of(
     In the log of operate, records of a pass without a run count only if there is no run.
     """
     by_run: dict[str, list[NumberedRecord]] = {}
+    # The run to which the current record belongs.
     run_id = _WITHOUT_RUN
     for numbered in records:
         record_type = numbered.record.get("type")
         if record_type == "run":
+            # The header of a run. If the run is resumed, it moves to the end, as the latest.
             run_id = str(numbered.record.get("run", ""))
-            # A run that is resumed becomes the latest.
             by_run[run_id] = by_run.pop(run_id, [])
         elif record_type == "version":
-            # A pass begins, and may have no run.
+            # The first line of a pass, which may have no run.
             run_id = _WITHOUT_RUN
         by_run.setdefault(run_id, []).append(numbered)
     if len(by_run) > 1:
         by_run.pop(_WITHOUT_RUN, None)
-    matching = [run_id for run_id in by_run if run_id.startswith(id_prefix)]
-    if not matching:
+    matching_ids = [run_id for run_id in by_run if run_id.startswith(id_prefix)]
+    if not matching_ids:
         which = f" that begins with {id_prefix!r}" if id_prefix else ""
         raise InputError(f"no run{which} is recorded in {origin}", hint=OR_PATH)
-    return by_run[matching[-1]]
+    latest_id = matching_ids[-1]
+    return by_run[latest_id]

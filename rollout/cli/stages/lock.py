@@ -2,7 +2,7 @@ import socket
 
 from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
-from rollout.cli.stages.cluster import with_patience
+from rollout.cli.stages.cluster import with_retries
 from rollout.cli.terminal import say
 from rollout.errors import ApiError
 from rollout.execution.lease import (
@@ -19,15 +19,18 @@ from rollout.ports import ClusterApi
 
 
 def has_ended_here(lease: LeaseState) -> bool:
-    """Whether the lock's process was on this machine and has certainly ended.
+    """Whether the process that holds the lock was on this machine, and has certainly ended.
 
-    A process keeps its journal open until it ends. The journal names it by a random word, because
-    process IDs of containers repeat.
+    A process keeps its journal open until it ends. The Lease and the journal name the process by
+    the same random token, because process IDs of containers repeat.
     """
     # The holder is `user@machine/pid`.
     user_at_machine, _, _ = lease.holder.rpartition("/")
     _, _, machine = user_at_machine.rpartition("@")
-    if not (lease.process and is_run_id(lease.run_id)) or machine != socket.gethostname():
+    if machine != socket.gethostname():
+        return False
+    names_journal = lease.process and is_run_id(lease.run_id)
+    if not names_journal:
         return False
     path = journal_of(lease.run_id)
     try:
@@ -35,19 +38,21 @@ def has_ended_here(lease: LeaseState) -> bool:
     except OSError:
         return False
     is_its_journal = bool(headers) and headers[-1].get("process") == lease.process
-    # None if unknown.
-    return is_its_journal and is_being_written(path) is False
+    if not is_its_journal:
+        return False
+    # None if unknown, which proves nothing.
+    return is_being_written(path) is False
 
 
 def read_lock(api: ClusterApi, namespace: str) -> LockSnapshot:
     """Read the lock once, which may not tell whether the holder is alive."""
-    lease = with_patience(read_lease, api, namespace)
+    lease = with_retries(read_lease, api, namespace)
     return LockSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
 
 
 def watch_for_holder(api: ClusterApi, namespace: str) -> bool:
     """Return whether the lock's holder is alive. May wait until a renewal is due."""
-    state = await_renewal(new_lease_watch(), lambda: with_patience(read_lease, api, namespace), say)
+    state = await_renewal(new_lease_watch(), lambda: with_retries(read_lease, api, namespace), say)
     return state is HolderState.ALIVE
 
 
@@ -60,20 +65,20 @@ def refuse_if_locked(
 ) -> LeaseWatch | None:
     """Raise `LockedError` if a living process holds the lock. May wait until a renewal is due.
 
-    Otherwise return `watch` or a new one, for taking the lock later. Return None without the right
-    to read the Lease.
+    Otherwise return `watch`, or a new one, which has seen the Lease, so that the lock can be taken
+    sooner later. Return None without the right to read the Lease.
     """
     watch = watch or new_lease_watch()
     try:
         state = await_renewal(
-            watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time
+            watch, lambda: with_retries(read_lease, api, namespace), say, api.server_time
         )
     except ApiError as error:
         if not error.is_forbidden:
             raise
         # A later check reports the missing right.
         return None
-    # If the state is UNKNOWN, `LeaseLock` waits until the holder is gone.
+    # A state of UNKNOWN is no reason to refuse: `LeaseLock` waits until the holder is gone.
     if state is HolderState.ALIVE:
         lock = read_lock(api, namespace)
         raise locked_error(lock.lease, namespace, age=lock.age if lock.has_exact_age else None)

@@ -35,7 +35,10 @@ class MeasuredCode(Struct):
 
 @contextmanager
 def measure_attempt(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
-    """Report this context to the metrics as an attempt, with the code that it sets or raises."""
+    """Report this context to the metrics as one attempt, with the exit code that it ends with.
+
+    The context sets the code, or raises an error, from which the code follows.
+    """
     measured = MeasuredCode()
     clock = wiring.system_clock()
     if metrics:
@@ -99,14 +102,15 @@ def deliver_metrics(
 def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
     """Return a function that writes the metrics. Its first call keeps those already in the file."""
 
+    # Cached, so that it runs once.
     @cache
-    def read_earlier() -> None:
+    def take_over_earlier_metrics() -> None:
         with suppress(Exception):
             if file.is_file() and file.stat().st_size <= _LARGEST_TEXTFILE:
                 metrics.remember(file.read_text(encoding="utf-8"))
 
     def write() -> None:
-        read_earlier()
+        take_over_earlier_metrics()
         write_whole(file, metrics.text())
 
     return write
@@ -118,6 +122,7 @@ def observe_cluster(
     observations: Mapping[str, HostObservation],
     snapshot: ClusterSnapshot,
 ) -> None:
+    """Update the metrics, if there are any, from what was read of the cluster and its hosts."""
     if metrics is None:
         return
     metrics.observe_memory(snapshot.memory)
@@ -133,14 +138,16 @@ def cluster_name(settings: Settings, api_server: str) -> str:
     if settings.cluster.name:
         return settings.cluster.name
     parts = urlsplit(api_server)
-    return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or api_server
+    _, _, host_and_port = parts.netloc.rpartition("@")
+    path = parts.path.rstrip("/")
+    return f"{host_and_port}{path}" or api_server
 
 
 @contextmanager
 def deliver_changes(
-    place: str, deliver: Callable[[], None], generation: Callable[[], int]
+    place: str, deliver: Callable[[], None], count_changes: Callable[[], int]
 ) -> Iterator[None]:
-    """Deliver changed metrics every few seconds and at the end. `generation` counts the changes.
+    """Deliver the metrics every few seconds, if they have changed, and at the end.
 
     The first failure prints a warning with the `place`, which must not be secret.
     """
@@ -155,16 +162,17 @@ def deliver_changes(
         has_warned = True
 
     def deliver_until_ended() -> None:
-        delivered_generation = 0
+        delivered_changes = 0
         has_ended = False
         while not has_ended:
-            # After the end, deliver once more.
+            # When it has ended, deliver a last time before leaving the loop.
             has_ended = clock.wait(ended, _SECONDS_BETWEEN_DELIVERIES)
-            current_generation = generation()
+            # Counted before the delivery, which may miss a change that happens meanwhile.
+            changes = count_changes()
             try:
-                if current_generation != delivered_generation:
+                if changes != delivered_changes:
                     deliver()
-                    delivered_generation = current_generation
+                    delivered_changes = changes
             except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
                 warn_once(str(error))
 

@@ -42,9 +42,10 @@ _PAST_RUNS = 10
 
 
 def past_durations(cluster: ClusterIdentity) -> PastDurations:
-    """Read this machine's latest journals."""
+    """Return how long steps took in this cluster, from this machine's latest journals."""
     try:
-        latest = sorted(list_journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
+        oldest_first = sorted(list_journals(), key=lambda path: path.stat().st_mtime)
+        latest = oldest_first[-_PAST_RUNS:]
         return read_past((read_journal(path) for path in latest), cluster.uid)
     except OSError:
         return NO_PAST
@@ -54,22 +55,21 @@ def past_durations(cluster: ClusterIdentity) -> PastDurations:
 class _Journal:
     """An observer that writes events to the journal. If writing fails, it warns once and stops.
 
-    Until this process holds the lock, another may own the file.
+    Until this process holds the lock, another may own the file, so events are kept in memory.
     """
 
     path: Path
     # None after writing has failed.
     file: JournalFile | None
-    # Records that are not written yet.
-    waiting: list[Record]
-    may_write: bool = False
+    unwritten: list[Record]
+    has_lock: bool = False
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
         with self.mutex:
-            # Sent once this process holds the lock: see `Rollout.run`.
+            # `Rollout.run` sends this event when it has taken the lock.
             if isinstance(event, PlanReady):
-                self.may_write = True
+                self.has_lock = True
             try:
                 self._write(event)
             except OSError as error:
@@ -77,11 +77,12 @@ class _Journal:
                 say(f"warning: the journal {self.path} can no longer be written: {error.strerror}")
 
     def _write(self, event: StepEvent) -> None:
+        # Writing has failed before.
         if self.file is None:
             return
-        self.waiting.append(journal_record(event_line(event)))
-        while self.may_write and self.waiting:
-            self.file.write(self.waiting.pop(0))
+        self.unwritten.append(journal_record(event_line(event)))
+        while self.has_lock and self.unwritten:
+            self.file.write(self.unwritten.pop(0))
 
 
 @contextmanager
@@ -94,11 +95,12 @@ def run_journal(
     selected: int | None = None,
     lines: JsonLines | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield the journal, or None if it cannot be created. `lines` also get its header.
+    """Yield the journal, or None if it cannot be created.
 
-    `selected` nodes are the base of percentages. `process` names this process in the lock.
+    `process` names this process in the lock. `selected` is the number of nodes that percentages
+    refer to. The header is also written to `lines`, if given.
     """
-    document = msgspec.json.decode(encode_plan(plan))
+    plan_document = msgspec.json.decode(encode_plan(plan))
     header = JournalHeader(
         at=wiring.now(),
         format_version=FORMAT_VERSION,
@@ -106,15 +108,16 @@ def run_journal(
         command=command,
         by=wiring.lock_holder(),
         version=__version__,
-        cluster=document["cluster"],
+        cluster=plan_document["cluster"],
         cluster_name=settings.cluster.name,
-        policy=document["policy"],
+        policy=plan_document["policy"],
         process=process or UNSET,
         selected=UNSET if selected is None else selected,
     )
     if lines is not None:
         lines.write(header)
     path = settings.output.journal or journal_of(plan.plan_id)
+    # Without a journal, the rollout still runs.
     try:
         file = JournalFile(path)
     except OSError as error:
@@ -127,7 +130,7 @@ def run_journal(
 
 
 def record_abort(aborted: Aborted) -> None:
-    """End the aborted run's journal, if it is on this machine."""
+    """Write that the run was aborted to its journal, if that is on this machine."""
     path = journal_of(aborted.run_id) if is_run_id(aborted.run_id) else None
     if path is None or not path.exists():
         return
@@ -166,12 +169,13 @@ class _Notifier:
 
     def post(self, notes: Iterable[Note]) -> None:
         for note in notes:
-            is_repeated = self.repeats.is_repeated(note)
+            repeats_previous_pass = self.repeats.is_repeated(note)
             self.repeats.add(note)
-            # Notifications of a run that has begun are never repetitions.
-            if is_repeated and not self.note_maker.has_begun:
+            # A run that has begun has news, even if its text is the same.
+            if repeats_previous_pass and not self.note_maker.has_begun:
                 continue
-            if NotifyEvent(note.event) in self.events:
+            is_wanted = NotifyEvent(note.event) in self.events
+            if is_wanted:
                 self.outbox.post(render_note(note))
 
 
@@ -185,7 +189,10 @@ def run_notifications(
     unattended: bool = False,
     repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield None without a URL. Leaving the context waits some seconds for deliveries."""
+    """Yield an observer that sends notifications; None if the settings name no URL.
+
+    An error in this context is sent, too. Leaving the context waits some seconds for deliveries.
+    """
     options = settings.notify
     receivers = destinations(options.url)
     if not receivers:
@@ -216,6 +223,7 @@ def run_notifications(
 
 
 def notify_of_failed_pass(error: RolloutError, settings: Settings, repeats: RepeatFilter) -> None:
+    """Send the error, unless it repeats the last notification of the previous pass."""
     note = replace(error_note(error), next="rollout doctor")
     is_repeated = repeats.is_repeated(note)
     repeats.add(note)

@@ -50,7 +50,11 @@ _POLL_SECONDS = 2.0
 
 
 class Operation(Struct):
-    """All passes of one operate process, and what they share."""
+    """All passes of one operate process, and what they share.
+
+    A pass reads the cluster, and starts or resumes a rollout if nodes are pending. A pass that
+    cannot start nodes now is skipped: that is no error, because a later pass can.
+    """
 
     settings: CommandSettings
     # Each pass has its own stop, because the deadline of a pass must not end the process.
@@ -76,7 +80,7 @@ class Operation(Struct):
         self.repeats.begin_pass()
         with measure_attempt(self.metrics) as measured:
             try:
-                # The calendar may have changed since the last pass.
+                # Read again, because the calendar file may have changed since the last pass.
                 policy = policy_of(settings)
                 spec = RolloutSpec(settings, selection_of(settings), policy, Unattended())
                 connections = connect(settings)
@@ -90,8 +94,9 @@ class Operation(Struct):
                 measured.code = self.skip_pass(error.message, error.details)
             except InterruptedRunError as error:
                 measured.code = self.skip_pass(error.message)
-                # Otherwise the pass's own deadline stopped it.
-                if stop.is_requested:
+                was_stopped_by_signal = stop.is_requested
+                # Otherwise its deadline stopped the pass, which is no error.
+                if was_stopped_by_signal:
                     measured.code = ExitCode.INTERRUPTED
             except RolloutError as error:
                 # A run that started has sent its own notification.
@@ -101,13 +106,13 @@ class Operation(Struct):
                     notify_of_failed_pass(error, settings, self.repeats)
                 raise
             finally:
-                # A signal during `Pass.run` has requested it: after the pass, end the process, too.
+                # A signal during `Pass.run` stops only the pass. It is meant for the process, too.
                 if stop.is_requested:
                     self.process_stop.request()
         return measured.code
 
     def skip_pass(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
-        """Report why this pass starts no node, which is no error."""
+        """Report why this pass starts no node. Returns OK, because that is no error."""
         if self.metrics:
             self.metrics.skip_attempt()
         if self.settings.output.as_json:
@@ -126,7 +131,7 @@ class Operation(Struct):
                 # After a pass longer than --every, the next one follows at once.
                 next_pass_at = clock.monotonic() + self.settings.operate.every
                 try:
-                    # The metrics have the exit code.
+                    # Its exit code is not needed: the metrics have it.
                     self.run_once()
                 except BrokenPipeError:
                     # Nobody reads the output any more.
@@ -134,36 +139,37 @@ class Operation(Struct):
                 except Exception as error:  # noqa: BLE001 - the next pass may succeed
                     failures.report_error(error, verbose=bool(self.settings.output.verbose))
                 self._await_next_pass(clock, next_pass_at)
-            # Here, so that a signal right now is suppressed.
+            # In the context that suppresses a KeyboardInterrupt, because one may come right now.
             ignore_signals()
-        # A KeyboardInterrupt skips the first call.
+        # Again, because a KeyboardInterrupt in the loop skips the first call.
         ignore_signals()
         say("stopped on request: no more passes will run")
 
     def _await_next_pass(self, clock: Clock, next_pass_at: float) -> None:
         """Wait until the next pass is due and the lock is free.
 
-        Or until another process's Lease expires, so that a pass resumes its nodes in flight.
+        Or, earlier, until another process's Lease expires, so that a pass resumes its nodes in
+        flight. A Lease that had expired before the last pass does not count: the pass has tried it.
         """
         watch = self.watch
-        lease_the_last_pass_tried = watch.expired_version
+        lease_before = watch.expired_version
         api: ClusterApi | None = None
-        # The pass has reported the missing connection.
+        # Without a connection, just wait: the pass has reported it.
         with suppress(RolloutError):
             api = wiring.cluster_api(self.settings)
         while not self.process_stop.is_due:
             has_read_lease = self._observe_lease(api)
-            is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
-            if is_free and clock.monotonic() >= next_pass_at:
+            is_lock_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
+            if is_lock_free and clock.monotonic() >= next_pass_at:
                 return
-            is_untried = watch.expired_version not in (None, lease_the_last_pass_tried)
-            # While the API server is away, renewals are not seen.
-            if is_untried and has_read_lease:
+            has_newly_expired = watch.expired_version not in (None, lease_before)
+            # An unread Lease may have been renewed meanwhile.
+            if has_newly_expired and has_read_lease:
                 return
             clock.wait(self.process_stop, _POLL_SECONDS)
 
     def _observe_lease(self, api: ClusterApi | None) -> bool:
-        """Return whether the Lease could be read."""
+        """Show the Lease to the watch. Return whether it could be read."""
         if api is None:
             return False
         try:

@@ -21,7 +21,7 @@ from rollout.cli.stages.cluster import (
     read_cluster,
     read_memory,
     read_nodes,
-    with_patience,
+    with_retries,
 )
 from rollout.cli.stages.evidence import read_and_remember_proven
 from rollout.cli.stages.forecast import forecast_and_report_lateness
@@ -78,6 +78,12 @@ class _Course(Enum):
 
 
 class Pass(Struct, frozen=True):
+    """One pass of operate: resume its own unfinished rollout, then start a new one.
+
+    If a person or a FleetLock server started the unfinished rollout, operate leaves it to them,
+    and starts nothing. A pass that may start no node now is skipped, after a forecast.
+    """
+
     # Has what outlives a pass: lock watch, metrics and earlier notifications.
     operation: "Operation"
     connections: Connections
@@ -98,37 +104,39 @@ class Pass(Struct, frozen=True):
                 if not result.complete or self.stop.is_due:
                     return self._exit_code(result)
                 # All its nodes are done, but others may be pending by now.
-        # Nothing was unfinished, it is done now, or (REPLACE) a new rollout takes it over. This is
-        # asked again here, because a resumed rollout may have taken hours.
-        reason = self._why_none_may_start()
-        if reason is not None:
-            return self._forecast_and_skip(reason)
+            # REPLACE needs nothing here: the new rollout takes over the remaining nodes.
+        # Asked here even after `_choose_course`, because a resumed rollout may have taken hours.
+        why_none_may_start = self._why_none_may_start()
+        if why_none_may_start is not None:
+            return self._forecast_and_skip(why_none_may_start)
         return self._exit_code(self._start_rollout())
 
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
         """Raise `BlockedError` if the record is garbled or lost."""
         needs_no_record = is_of_fleetlock(unfinished) or unfinished.is_aborted
-        is_lost = unfinished.record.is_missing and not needs_no_record
-        if unfinished.is_garbled or (is_lost and unfinished.blocks_others):
+        is_record_lost = unfinished.record.is_missing and not needs_no_record
+        lacks_needed_record = is_record_lost and unfinished.blocks_others
+        if unfinished.is_garbled or lacks_needed_record:
             raise BlockedError(
                 unfinished_heading(unfinished), hint=f"{commands_clause(unfinished)}."
             )
         has_work = unfinished.blocks_others or _has_waiting_nodes(unfinished, nodes)
         # Only a person starts a rollback, whatever the record says.
-        is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
-        if not is_unattended:
-            is_left_to_others = has_work and may_have_begun(unfinished.run_id, nodes)
-            return _Course.LEAVE if is_left_to_others else _Course.REPLACE
-        # Started nodes are finished at any time; gates still hold the others.
-        if unfinished.in_flight or unfinished.unclear:
+        is_own = unfinished.record.unattended and not rules_of(unfinished).rollback
+        if not is_own:
+            may_be_in_progress = has_work and may_have_begun(unfinished.run_id, nodes)
+            return _Course.LEAVE if may_be_in_progress else _Course.REPLACE
+        has_started_nodes = unfinished.in_flight or unfinished.unclear
+        # Started nodes are finished at any time, even outside of windows.
+        if has_started_nodes:
             return _Course.RESUME
         may_start_nodes = has_work and self._why_none_may_start() is None
         return _Course.RESUME if may_start_nodes else _Course.REPLACE
 
     def _leave_to_others(self, unfinished: Unfinished) -> ExitCode:
         why = "someone started it with apply, so operate does not continue it"
-        if unfinished.record.is_missing:
-            # FleetLock started it, or it was aborted.
+        is_of_fleetlock_or_aborted = unfinished.record.is_missing
+        if is_of_fleetlock_or_aborted:
             why = "operate takes on no nodes until these are returned to service"
         reason = f"{unfinished_heading(unfinished)}; {why}: {commands_clause(unfinished)}"
         self._notify_of_waiting(unfinished, reason)
@@ -142,7 +150,7 @@ class Pass(Struct, frozen=True):
         run = prepare_resumption(
             self.connections, spec, unfinished, metrics=self.operation.metrics, proven=proven
         )
-        # Later passes start the other nodes, in today's windows.
+        # The windows of today's policy, because later passes start the other nodes in them.
         self._forecast_end(run.plan, self.spec.policy, covers_all=False)
         return self._execute(run, gates)
 
@@ -154,7 +162,8 @@ class Pass(Struct, frozen=True):
             self.connections,
             spec,
             self.operation.metrics,
-            # To stop operate too, a person pauses nodes or aborts the rollout.
+            # A person who stops a rollout with a signal does not stop operate, too. For that, there
+            # are pauses and abort.
             may_replace_stopped=True,
             proven=proven,
         )
@@ -173,9 +182,9 @@ class Pass(Struct, frozen=True):
         now = api.server_time()
         memory = read_memory(api, self.spec.namespace)
         has_notified = memory.waited_for == unfinished.run_id
-        if has_notified or now is None or started is None:
+        if has_notified:
             return
-        if now - started < _NOTIFY_OF_WAITING_AFTER:
+        if now is None or started is None or now - started < _NOTIFY_OF_WAITING_AFTER:
             return
         error = BlockedError(f"operate has started no rollout for a day: {reason}")
         notify_of_failed_pass(error, self.spec.settings, self.operation.repeats)
@@ -192,7 +201,7 @@ class Pass(Struct, frozen=True):
         memory = read_memory(api, self.spec.namespace)
         if self.operation.metrics:
             self.operation.metrics.observe_memory(memory)
-        # `prepare_fresh` reports a missing right, with all others.
+        # If the right to read it is missing, `prepare_fresh` reports that, with all missing rights.
         if not memory.denied:
             require_readable_memory(memory)
         schedule = Schedule.of(self.spec.policy.gates.windows)
@@ -202,7 +211,7 @@ class Pass(Struct, frozen=True):
         return why_aborted(memory) or None
 
     def _forecast_and_skip(self, reason: str) -> ExitCode:
-        """Plan anyway if there is a deadline, to tell whether nodes will be late."""
+        """Skip the pass. With a deadline, plan anyway, to tell whether nodes will be late."""
         spec = self.spec
         if spec.settings.operate.finish_by:
             try:
@@ -228,6 +237,7 @@ class Pass(Struct, frozen=True):
         """
         if not unfinished.record.unattended:
             return unfinished
+        # Started nodes are finished even if they are not among these.
         names: Sequence[str] = ()
         try:
             names = select(nodes, self.connections.api, self.spec.selection).names
@@ -237,19 +247,20 @@ class Pass(Struct, frozen=True):
 
     def _read_and_remember_proven(self) -> ProvenVersions | None:
         """Warn of evidence that does not count. Return None if none is required."""
-        proven = with_patience(read_and_remember_proven, self.connections.api, self.spec.settings)
+        proven = with_retries(read_and_remember_proven, self.connections.api, self.spec.settings)
         if proven is not None:
             warn(*proven.problems)
         return proven
 
     def _connect_gates(self, policy: Policy) -> GatePorts:
-        """Ask only the Prometheus of the settings.
+        """Connect to the Prometheus of the settings only, never to one that a record names.
 
-        If the record names another, `PolicyGates` starts no node.
+        If the policy of a record names another, `PolicyGates` starts no node.
         """
         settings = self.spec.settings
         alerts = policy.gates.alerts
-        if alerts.url != settings.alerts.prometheus_url:
+        is_prometheus_of_settings = alerts.url == settings.alerts.prometheus_url
+        if not is_prometheus_of_settings:
             alerts = AlertPolicy()
         return gate_wiring.gate_ports(settings, alerts, self.stop.deadline)
 
@@ -268,7 +279,7 @@ class Pass(Struct, frozen=True):
         )
         result = execute.run_and_show(ready_run)
         own_node = run.targets.own_node
-        # This process runs on a pending node. From another node, the next pass can reboot it.
+        # The node of this process was deferred. From another node, the next pass can reboot it.
         if own_node is not None and result.deferred and not operation.once:
             self._move_own_pod(own_node, run.plan.policy.drain)
         return result
@@ -284,15 +295,16 @@ class Pass(Struct, frozen=True):
         """Return OK also if nodes are left for the next pass."""
         if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
-        are_deferred = all(node.reason is ExclusionReason.DEFERRED for node in result.not_done)
-        if result.failed or not are_deferred:
+        are_all_deferred = all(node.reason is ExclusionReason.DEFERRED for node in result.not_done)
+        if result.failed or not are_all_deferred:
             return ExitCode.PARTIAL
-        is_for_later = all(node.is_for_later for node in result.not_started)
-        # With nodes left, a requested stop has returned above: only the deadline remains.
+        is_rest_for_later = all(node.is_for_later for node in result.not_started)
+        # Due by its deadline: a stop that a signal requested has returned above.
         is_past_deadline = self.stop.is_due
-        return ExitCode.OK if is_for_later or is_past_deadline else ExitCode.PARTIAL
+        return ExitCode.OK if is_rest_for_later or is_past_deadline else ExitCode.PARTIAL
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
+        """Warn if the plan ends after the deadline. `covers_all`: it has all pending nodes."""
         seconds_late = forecast_and_report_lateness(
             self.connections.api, self.spec.settings, plan, policy, covers_all=covers_all
         )

@@ -88,6 +88,7 @@ def inputs_of(
 
 def make_plan(inputs: PlanInputs) -> RolloutPlan:
     warn(*_rules_without_effect(inputs.policy, inputs.snapshot.nodes))
+    # `note` adds to the line of this stage in the log.
     with stage("plan") as note, show_progress("making the plan"):
         plan = build_plan(inputs)
         excluded = len(plan.excluded)
@@ -102,13 +103,15 @@ def prepare(
     targets: Targets,
     proven: ProvenVersions | None = None,
 ) -> PreparedRun:
-    """Make a plan, or raise `StalePlanError` if the saved one no longer matches the cluster."""
+    """Make a plan. A saved plan is used instead, with the blockers and warnings of today.
+
+    Raises `StalePlanError` if the saved plan no longer matches the cluster.
+    """
     inputs = inputs_of(spec, snapshot, targets, proven)
     plan = make_plan(inputs)
     if isinstance(spec.origin, Saved):
         saved = spec.origin.plan
         _require_fresh(saved, inputs)
-        # The saved waves run, unless something blocks them now.
         plan = replace(saved, blockers=plan.blockers, warnings=plan.warnings)
     return PreparedRun(spec, plan, targets, len(targets.selected.names), proven=proven)
 
@@ -130,13 +133,16 @@ def prepare_fresh(
     may_replace_stopped: bool,
     proven: ProvenVersions | None = None,
 ) -> FreshRun:
-    """Plan a new rollout. Raises an error if none may start, such as `LockedError`."""
+    """Plan a new rollout. Raises an error if none may start, such as `LockedError`.
+
+    `may_replace_stopped`: whether it may take over the nodes of a rollout that was stopped.
+    """
     api = connections.api
     namespace = spec.namespace
     refusals.refuse_without_rights(api, namespace, spec.policy, unattended=spec.unattended)
     with_jobs = spec.policy.drain.completion.is_used
     snapshot = read_cluster(api, namespace, warns=False, with_jobs=with_jobs)
-    # An error here, instead of a warning by `read_cluster`.
+    # Raises an error, which is why `read_cluster` does not warn.
     require_readable_memory(snapshot.memory)
     replaced = refusals.find_replaced_rollout(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
@@ -161,9 +167,9 @@ def _require_fresh(saved: RolloutPlan, inputs: PlanInputs) -> None:
     lines = _difference_lines(find_differences(saved, inputs))
     if not lines:
         return
-    if len(lines) > _MOST_CHANGES:
-        others = len(lines) - _MOST_CHANGES
-        lines = [*lines[:_MOST_CHANGES], f"and {counted(others, 'other difference')}"]
+    left_out = len(lines) - _MOST_CHANGES
+    if left_out > 0:
+        lines = [*lines[:_MOST_CHANGES], f"and {counted(left_out, 'other difference')}"]
     raise StalePlanError(
         f"the plan {saved.plan_id} no longer matches the cluster",
         details=lines,
@@ -171,24 +177,26 @@ def _require_fresh(saved: RolloutPlan, inputs: PlanInputs) -> None:
     )
 
 
-def _difference_lines(found: Iterable[Difference]) -> list[str]:
+def _difference_lines(differences: Iterable[Difference]) -> list[str]:
     """Return a line for each kind of change, with its nodes."""
-    by_change = grouped((difference.change, difference) for difference in found)
+    by_change = grouped((difference.change, difference) for difference in differences)
     lines = list[str]()
-    for change, differences in by_change.items():
-        if len(differences) == 1:
-            lines.append(printable(str(differences[0])))
+    for change, same_changes in by_change.items():
+        if len(same_changes) == 1:
+            lines.append(printable(str(same_changes[0])))
         else:
-            nodes = shortened([difference.node for difference in differences])
+            nodes = shortened([difference.node for difference in same_changes])
             lines.append(f"{printable(change)}: {nodes}")
     return lines
 
 
 def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
     """Yield warnings, which name a rule by its flag, or by its setting if it has none."""
-    labels = [policy.spread_by, *(pool.spread_by for pool in policy.pools)]
-    for label in dict.fromkeys(labels):
-        if label and not any(label in node.labels for node in nodes):
+    spread_labels = [policy.spread_by, *(pool.spread_by for pool in policy.pools)]
+    # Each label once, in order.
+    for label in dict.fromkeys(spread_labels):
+        has_label = any(label in node.labels for node in nodes)
+        if label and not has_label:
             yield f"--spread-by has no effect: {similar_labels_hint(label, nodes)}"
     selector = policy.control_plane_selector
     if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):

@@ -76,13 +76,14 @@ def write_copy(file: Path, inputs: PlanInputs, answers: CachedObjects, *, anonym
 
 
 def make_preview(inputs: PlanInputs, finish_by: datetime | None, allow: Container[str]) -> Preview:
+    """Make a plan. With `finish_by`, use the smallest limit of unavailable nodes that meets it."""
     if finish_by is None:
         plan = make_plan(inputs)
         return Preview(plan, None, blockers_not_allowed(plan, allow), is_late=False)
     with show_progress("looking for the smallest --max-unavailable"):
         finish = smallest_limit(inputs, finish_by)
     say(_finish_text(finish, finish_by))
-    # The search printed no warnings, so make its plan again.
+    # Make the plan again with its limit, because the search printed no warnings.
     plan = make_plan(replace(inputs, policy=finish.plan.policy))
     is_late = not finish.is_by(finish_by)
     return Preview(plan, finish, blockers_not_allowed(plan, allow), is_late=is_late)
@@ -107,9 +108,11 @@ def _apply_command(spec: RolloutSpec, saved_to: Path | None, finish: Finish | No
     """Return the command that runs the plan: `rollout apply --max-unavailable 3`."""
     if saved_to is not None:
         return f"rollout apply {shell_word(str(saved_to))}"
+    command = "rollout apply"
+    version_to_leave = spec.policy.rollback
+    if version_to_leave:
+        command = f"rollout rollback {shell_word(version_to_leave)}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""
-    rollback = spec.policy.rollback
-    command = f"rollout rollback {shell_word(rollback)}" if rollback else "rollout apply"
     return spec.settings.with_typed_settings(command) + limit
 
 
@@ -147,10 +150,15 @@ def show_preview(
 def _next_command(
     plan: RolloutPlan, settings: CommandSettings, follow_up: FollowUp, run_command: str
 ) -> str:
-    """Return what continues the unfinished rollout, else what runs or explains the plan."""
+    """Return what continues the unfinished rollout, else what runs or explains the plan.
+
+    `follow_up` is about the unfinished rollout. `run_command` runs the plan; empty if nothing can.
+    """
     # A lead is a condition, such as "After fixing web-1".
-    may_continue_now = not plan.waves and not follow_up.lead
-    if follow_up.command and (follow_up.is_first or may_continue_now):
+    can_continue_now = not follow_up.lead
+    has_nothing_else_to_run = not plan.waves
+    should_continue = follow_up.is_first or (has_nothing_else_to_run and can_continue_now)
+    if follow_up.command and should_continue:
         return follow_up.command
     return run_command or next_command_without_waves(plan, settings)
 
@@ -170,16 +178,19 @@ def plan_exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
     if preview.blockers or preview.is_late:
         return ExitCode.BLOCKED
     if not detailed:
+        # A person excluded these nodes.
         reasons = {left.reason for left in plan.excluded} - {ExclusionReason.EXCLUDED}
         is_none_reachable = not plan.waves and reasons == {ExclusionReason.UNREACHABLE}
         return ExitCode.PARTIAL if is_none_reachable else ExitCode.OK
-    left_out = wrongly_left_out(plan.excluded)
-    if plan.waves or any(node.reason is ExclusionReason.DEFERRED for node in left_out):
+    nodes_with_problem = wrongly_left_out(plan.excluded)
+    has_deferred = any(node.reason is ExclusionReason.DEFERRED for node in nodes_with_problem)
+    if plan.waves or has_deferred:
         return ExitCode.CHANGES
-    return ExitCode.PARTIAL if left_out else ExitCode.OK
+    return ExitCode.PARTIAL if nodes_with_problem else ExitCode.OK
 
 
 def show_saved(file: Path, settings: CommandSettings) -> None:
+    """Print a saved plan as it is, without looking at the cluster."""
     settings.refuse_typed_settings(PLANNED, why=NOT_WITH_SAVED, hint="Drop them.")
     plan = load_saved(file)
     blocked = blocked_line(plan.blockers)
@@ -210,22 +221,26 @@ def show_explanation(name: str, spec: RolloutSpec, inputs: PlanInputs) -> None:
 
 
 def cluster_copy(inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> bytes:
-    """Return a document with the API server's answers, and with this cluster's reboot times."""
-    # Hides names and labels, and is not kept.
+    """Return a document that is enough to make the same plan elsewhere.
+
+    It has the API server's answers, and how long pods and reboots take in this cluster.
+    """
+    # The key of the hashes that replace names and labels. It is not kept, so they stay hidden.
     key = secrets.token_bytes(32) if anonymous else b""
     snapshot = inputs.snapshot
     drain = inputs.policy.drain
     pace = Pace.of(snapshot.nodes, inputs.past, snapshot.pods)
+    # How long the pods of each owner take to end and to start.
     seconds_by_owner = dict[str, tuple[int, int]]()
     for uid, grace in _longest_grace_by_owner(snapshot.pods, drain).items():
         ending = pace.ending_seconds_of((uid,), grace)
         starting = pace.starting_seconds((uid,))
         seconds_by_owner[uid] = (ending, starting)
-    completions = dict[str, float]()
+    seconds_to_complete = dict[str, float]()
     if drain.completion.is_used:
-        completions = seconds_left_by_owner(snapshot, drain)
+        seconds_to_complete = seconds_left_by_owner(snapshot, drain)
     reboot_seconds = pace.reboot_seconds(before_reboot=0, nodes=1)
-    copied_pace = CopiedPace(reboot_seconds, seconds_by_owner, completions)
+    copied_pace = CopiedPace(reboot_seconds, seconds_by_owner, seconds_to_complete)
     return encode_copy(answers, inputs.observations, copied_pace, key)
 
 
@@ -233,8 +248,10 @@ def _longest_grace_by_owner(pods: Sequence[Pod], drain: DrainPolicy) -> Mapping[
     """Return grace periods in seconds by the UID of the pods' owner."""
     longest_by_owner = dict[str, int]()
     for pod in pods:
-        # Pods that belong to their node are not evicted.
-        if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
-            longest = longest_by_owner.get(pod.owner.uid, 0)
-            longest_by_owner[pod.owner.uid] = max(longest, drain.grace_of(pod.grace_period))
+        belongs_to_its_node = pod.owner and pod.owner.kind in ("DaemonSet", "Node")
+        # Such pods are not evicted.
+        if not pod.owner or belongs_to_its_node:
+            continue
+        longest = longest_by_owner.get(pod.owner.uid, 0)
+        longest_by_owner[pod.owner.uid] = max(longest, drain.grace_of(pod.grace_period))
     return longest_by_owner

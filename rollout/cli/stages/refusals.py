@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Allow
-from rollout.cli.stages.cluster import with_patience
+from rollout.cli.stages.cluster import with_retries
 from rollout.cli.stages.lock import read_lock
 from rollout.cli.stages.unfinished import find_unfinished_among
 from rollout.cli.terminal import say
@@ -57,12 +57,13 @@ def refuse_without_rights(
 
     Raises `BlockedError` if a needed memory is unwritable for another reason.
     """
+    # Started nodes are finished even if failures cannot be recorded.
     needs_memory = unattended and not has_nodes_in_flight
     needed = _needed_rights(
         namespace, policy, unattended=unattended, has_nodes_in_flight=has_nodes_in_flight
     )
     with stage("check the permissions") as note:
-        missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
+        missing = missing_rights(needed, lambda right: with_retries(has_right, api, right))
         note(f"{len(missing)} of {len(needed)} missing")
     if missing:
         lacking = "; ".join(f"{right} (to {right.purpose})" for right in missing)
@@ -74,7 +75,7 @@ def refuse_without_rights(
                 " and Roles with all these permissions."
             ),
         )
-    problem = with_patience(why_unwritable, api, namespace) if needs_memory else None
+    problem = with_retries(why_unwritable, api, namespace) if needs_memory else None
     if problem is not None:
         document = memory_document(namespace)
         raise BlockedError(
@@ -88,7 +89,7 @@ def _needed_rights(
     namespace: str, policy: Policy, *, unattended: bool, has_nodes_in_flight: bool
 ) -> Sequence[Right]:
     if has_nodes_in_flight:
-        # Without rights to gates and the memory, only the nodes in flight are finished.
+        # Without the rights for gates and the memory, the nodes in flight can still be finished.
         rights = apply_rights(namespace, replace(policy, gates=GatePolicy()))
         return [right for right in rights if not right.optional and not _is_of_memory(right)]
     rights = apply_rights(namespace, policy)
@@ -113,11 +114,11 @@ def find_replaced_rollout(
     """
     unfinished = find_unfinished_among(api, namespace, nodes)
     replaced: Unfinished | None = None
-    if unfinished is not None and unfinished.blocks_others:
-        _refuse_if_begun(api, namespace, unfinished, nodes)
-    elif unfinished is not None and unfinished.untouched_nodes:
-        # Without remaining nodes, there is nothing to replace.
-        replaced = unfinished
+    if unfinished is not None:
+        if unfinished.blocks_others:
+            _refuse_if_begun(api, namespace, unfinished, nodes)
+        elif unfinished.untouched_nodes:
+            replaced = unfinished
     if replaced is not None and replaced.was_stopped and not may_replace_stopped:
         description = unfinished_heading(replaced, run_state(replaced, alive=False))
         raise LockedError(description, hint=f"{commands_clause(replaced)}.")
@@ -140,7 +141,7 @@ def _refuse_if_begun(
 def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
     """Raise `BlockedError` if slots are unreadable, because their hosts may be rebooting."""
     try:
-        with_patience(read_slots, api, namespace)
+        with_retries(read_slots, api, namespace)
     except NotUnderstoodError as error:
         name = slots_document(namespace).name
         raise BlockedError(
@@ -152,7 +153,8 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
             ),
         ) from error
     except ApiError as error:
-        # Allowed: for nodes that FleetLock has in flight, the caller has refused already.
+        # The right to read slots is optional: marks on Nodes also show FleetLock's nodes in flight,
+        # for which the caller has refused already.
         if not error.is_forbidden:
             raise
 
@@ -165,7 +167,8 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
     blockers = blockers_not_allowed(plan, allow)
     if not blockers:
         return
-    words = sorted({word for blocker in blockers if (word := _overriding_word(blocker))})
+    overriding_words = {_overriding_word(blocker) for blocker in blockers}
+    words = sorted(word for word in overriding_words if word is not None)
     exclude = "exclude those nodes (--skip blocked, --exclude)"
     hint = f"Resolve the blockers, or {exclude}."
     if words:
@@ -176,8 +179,9 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
 
 
 def warn_of_blocked_rest(plan: RolloutPlan, allow: Container[str]) -> RestBlocked | None:
-    """Warn that only started nodes will be finished, and return why; None if nothing blocks.
+    """If the rest of a rollout is blocked, warn that only started nodes will be finished.
 
+    Returns why, or None if nothing blocks.
     Raises `BlockedError` for another coordinator, which may have taken over these nodes.
     """
     blockers = blockers_not_allowed(plan, allow)
@@ -195,7 +199,11 @@ def warn_of_blocked_rest(plan: RolloutPlan, allow: Container[str]) -> RestBlocke
 def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
     """Raise `BlockedError` for another cluster's record, which a restored backup may contain."""
     plan = unfinished.record.plan
-    if plan is None or not here.uid or plan.cluster.uid in ("", here.uid):
+    if plan is None:
+        return
+    recorded_uid = plan.cluster.uid
+    is_unknown = not here.uid or not recorded_uid
+    if is_unknown or recorded_uid == here.uid:
         return
     raise BlockedError(
         f"the record of rollout {plan.plan_id} belongs to another cluster"

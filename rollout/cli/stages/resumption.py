@@ -47,6 +47,7 @@ def nothing_to_resume_text(unfinished: Unfinished | None) -> str:
 
 
 def refuse_without_record(unfinished: Unfinished) -> None:
+    """Raise `BlockedError` if the record, which has the plan to resume, cannot be used."""
     if unfinished.record.problem:
         raise BlockedError(
             f"{unfinished_heading(unfinished)}: its record is missing or unreadable, so its"
@@ -65,18 +66,19 @@ def with_given_timeouts(unfinished: Unfinished, settings: CommandSettings) -> Un
     plan = unfinished.record.plan
     if plan is None:
         return unfinished
-    rules = with_current_timeouts(plan.policy, settings)
-    changes = timeout_notes(plan.policy, rules)
+    policy = with_current_timeouts(plan.policy, settings)
+    changes = timeout_notes(plan.policy, policy)
     without_effect = settings_without_effect(
-        settings, rules, plan.selection, changeable=_CHANGEABLE_SETTINGS
+        settings, policy, plan.selection, changeable=_CHANGEABLE_SETTINGS
     )
     for sentence in (*changes, *without_effect):
         say(f"note: {sentence}")
-    record = replace(unfinished.record, plan=replace(plan, policy=rules))
+    record = replace(unfinished.record, plan=replace(plan, policy=policy))
     return replace(unfinished, record=record)
 
 
 def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> None:
+    """Raise `UsageError` for flags of this command that would change the rollout's policy."""
     if "nodes.allow" in settings.typed:
         for override in settings.nodes.allow:
             if override not in _ACCEPTED_BY_ALLOW:
@@ -108,13 +110,13 @@ def prepare_resumption(
 ) -> PreparedRun:
     """Plan the rest of a rollout, and show it.
 
-    If the rest is blocked, a run with started nodes finishes only those. Otherwise raises
-    `BlockedError`.
+    If the rest is blocked, the nodes that were started are still finished. If there are none,
+    raises `BlockedError`.
     """
     settings = spec.settings
-    snapshot = _read_cluster(connections.api, spec, unfinished)
-    pending = pending_nodes(unfinished, retry_failed=retry_failed)
-    targets = ask_hosts_of(pending, connections, spec, snapshot.nodes)
+    snapshot = _read_cluster_to_resume(connections.api, spec, unfinished)
+    pending_names = pending_nodes(unfinished, retry_failed=retry_failed)
+    targets = ask_hosts_of(pending_names, connections, spec, snapshot.nodes)
     # A rollback does not ask the hosts for updates.
     if metrics and not spec.policy.rollback:
         metrics.observe_hosts(targets.observations, keep_others=True)
@@ -135,16 +137,21 @@ def prepare_resumption(
         proven=proven,
     )
     _show_remaining_plan(connections.api, run, unfinished, snapshot, retry_failed=retry_failed)
+    # Blockers that a person allowed when the rollout started stay allowed.
     plan = without_accepted_blockers(run.plan, unfinished.record.plan)
     if not unfinished.in_flight:
         refusals.refuse_blocked(plan, settings.nodes.allow)
         return run
-    blocked = refusals.warn_of_blocked_rest(plan, settings.nodes.allow)
-    return replace(run, inherited=replace(continuation.inherited, why_none_starts=blocked))
+    why_rest_is_blocked = refusals.warn_of_blocked_rest(plan, settings.nodes.allow)
+    inherited = replace(continuation.inherited, why_none_starts=why_rest_is_blocked)
+    return replace(run, inherited=inherited)
 
 
-def _read_cluster(api: ClusterApi, spec: RolloutSpec, unfinished: Unfinished) -> ClusterSnapshot:
-    # Started nodes are finished even if the memory is unreadable.
+def _read_cluster_to_resume(
+    api: ClusterApi, spec: RolloutSpec, unfinished: Unfinished
+) -> ClusterSnapshot:
+    """Read the cluster. Raises an error if the rollout cannot be resumed in it by this user."""
+    # If there are any, they are finished even if the memory is unreadable.
     has_nodes_in_flight = bool(unfinished.in_flight)
     snapshot = read_cluster(
         api,
@@ -180,9 +187,9 @@ def _show_remaining_plan(
         warn(*screens.held_notes(run.plan))
         return
     lock = read_lock(api, spec.namespace)
-    in_plan_again = {node.name for node in run.plan.nodes}
+    planned_names = {node.name for node in run.plan.nodes}
     inherited = run.inherited or Inheritance()
-    show_lines(resume_preview(unfinished, lock, in_plan_again, inherited, retry=retry_failed))
+    show_lines(resume_preview(unfinished, lock, planned_names, inherited, retry=retry_failed))
     full_command = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
     place = wiring.cluster_place(spec.settings, api)
     show("\n" + screens.brief_plan_text(run, snapshot, place, full_command))

@@ -37,13 +37,17 @@ def brief_plan_text(
     """Return the plan as far as it fits on the screen. `full_command` shows the rest."""
     settings = run.spec.settings
     policy = run.spec.policy
-    height = terminal.screen_lines()
+    screen_height = terminal.screen_lines()
+    # None does not limit the height: the output is no terminal.
+    height: int | None = None
+    if screen_height:
+        height = max(_LEAST_LINES, screen_height - _QUESTION_LINES)
     control_plane = [node.name for node in snapshot.nodes if is_control_plane(node, policy)]
     return brief_text(
         run.plan,
         zone_by_node=zone_by_node(snapshot),
         width=settings.output.width,
-        height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
+        height=height,
         cluster_name=place,
         next_step=next_command_without_waves(run.plan, settings),
         whole_command=settings.with_typed_settings(full_command),
@@ -59,17 +63,18 @@ def next_command_without_waves(plan: RolloutPlan, settings: CommandSettings) -> 
     """Return the command that explains a plan without nodes; empty if none is needed."""
     if not leaves_out_all_pending(plan):
         return ""
-    # Held versions are explained by status.
-    needs_doctor = bool(_troubles(plan) - {ExclusionReason.VERSION_HELD})
-    return settings.with_typed_settings("rollout doctor" if needs_doctor else "rollout status")
+    # Doctor explains other reasons, status explains held versions.
+    has_other_reasons = bool(_troubles(plan) - {ExclusionReason.VERSION_HELD})
+    command = "rollout doctor" if has_other_reasons else "rollout status"
+    return settings.with_typed_settings(command)
 
 
 def leaves_out_all_pending(plan: RolloutPlan) -> bool:
     """Whether the plan has no nodes although some need a reboot, or may need one."""
     if plan.waves:
         return False
-    may_be_pending = any(left.update and not left.update.is_current for left in plan.excluded)
-    return may_be_pending or bool(_troubles(plan))
+    may_have_update = any(left.update and not left.update.is_current for left in plan.excluded)
+    return may_have_update or bool(_troubles(plan))
 
 
 def _troubles(plan: RolloutPlan) -> frozenset[str]:
@@ -105,6 +110,7 @@ def relaxed_notes(spec: RolloutSpec) -> Sequence[str]:
 
 
 def held_notes(plan: RolloutPlan) -> Sequence[str]:
+    """Return a note for each reason why a version is held, with its number of nodes."""
     held = [left for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD]
     by_message = grouped((left.message, left) for left in held)
     return [

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rollout.cli.stages.cluster import with_patience
+from rollout.cli.stages.cluster import with_retries
 from rollout.cli.terminal import say
 from rollout.errors import InputError
 from rollout.gather.cluster import snapshot
@@ -27,13 +27,18 @@ class SelectedNodes(Struct, frozen=True):
 
 
 def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> SelectedNodes:
-    """Raises `InputError` if no node is selected or a named node does not exist."""
+    """Apply --selector, --node and --exclude to the cluster's nodes.
+
+    Raises `InputError` if no node is selected or a named node does not exist.
+    """
     selector = selection.selector
-    matching = with_patience(snapshot.read_nodes, api, selector) if selector else nodes
+    # The API server evaluates the selector.
+    matching = with_retries(snapshot.read_nodes, api, selector) if selector else nodes
     selected = selected_names(nodes, matching, selection)
     for pattern in selection.exclude:
-        only_this = replace(selection, exclude=(pattern,))
-        if not any(is_excluded_by_name(node.name, only_this) for node in nodes):
+        with_this_pattern = replace(selection, exclude=(pattern,))
+        is_used = any(is_excluded_by_name(node.name, with_this_pattern) for node in nodes)
+        if not is_used:
             say(f"warning: --exclude matches no node in the cluster: {pattern}")
     names = tuple(name for name in selected if not is_excluded_by_name(name, selection))
     if not names:
@@ -44,11 +49,14 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
 def selected_names(
     nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
 ) -> tuple[str, ...]:
-    """Return the names before `--exclude`. The selector matches the nodes in `matching`."""
+    """Return the names before `--exclude` is applied.
+
+    `matching` are the nodes of the cluster that the selector matches.
+    """
     present = {node.name for node in nodes}
-    # A pattern may exclude nodes that do not exist yet.
-    excluded = [name for name in selection.exclude if not _is_pattern(name)]
-    missing = [name for name in (*selection.nodes, *excluded) if name not in present]
+    # Patterns are not checked: a pattern may be meant for nodes that do not exist yet.
+    excluded_names = [name for name in selection.exclude if not _is_pattern(name)]
+    missing = [name for name in (*selection.nodes, *excluded_names) if name not in present]
     if missing:
         hint = similar_names_hint(missing[0], nodes)
         raise InputError(f"there is no node {shortened(missing)}", hint=hint)
@@ -58,8 +66,9 @@ def selected_names(
     if not matching:
         hint = similar_labels_hint(selection.selector, nodes)
         raise InputError(f"no node matches the selector {selection.selector!r}", hint=hint)
-    requested = set(selection.nodes)
-    names = tuple(node.name for node in matching if not requested or node.name in requested)
+    names = tuple(node.name for node in matching)
+    if selection.nodes:
+        names = tuple(name for name in names if name in selection.nodes)
     if not names:
         raise InputError(
             f"none of the nodes named by --node has the labels {selection.selector!r}",
@@ -86,16 +95,18 @@ def similar_names_hint(name: str, nodes: Sequence[Node]) -> str:
 
 def _is_same_host(name: str, node: Node) -> bool:
     """Whether `name` is the node's name with or without its domain, or an address of the node."""
-    if name.lower().partition(".")[0] == node.name.partition(".")[0]:
+    name_without_domain, _, _ = name.lower().partition(".")
+    node_without_domain, _, _ = node.name.partition(".")
+    if name_without_domain == node_without_domain:
         return True
-    return normalize_address(name) in {
-        normalize_address(address.address) for address in node.addresses
-    }
+    addresses = {normalize_address(address.address) for address in node.addresses}
+    return normalize_address(name) in addresses
 
 
 def similar_labels_hint(selector: str, nodes: Sequence[Node]) -> str:
     """Return the values of the selector's first label, or else similar labels."""
-    key = next((requirement.key for requirement in parse_selector(selector).requirements), "")
+    requirements = parse_selector(selector).requirements
+    key = requirements[0].key if requirements else ""
     values = {node.labels[key] for node in nodes if key in node.labels}
     if values:
         return f"The nodes have these values of {key}: {shortened(sorted(values))}"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rollout.cli import wiring
 from rollout.cli.settings.schema import OutputFormat, OutputSettings, Settings
 from rollout.cli.signals import delay_interrupts, interrupted_by_signals
-from rollout.cli.stages.cluster import Connections, read_memory, with_patience
+from rollout.cli.stages.cluster import Connections, read_memory, with_retries
 from rollout.cli.stages.evidence import read_proven_versions
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.lock import has_ended_here, read_lock, watch_for_holder
@@ -71,7 +71,10 @@ _AwaitedByNode = Mapping[str, Sequence[AwaitedPod]]
 
 
 def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
-    """Return the pods that drains wait for until they complete."""
+    """Return the pods that drains wait for until they complete, by the node's name.
+
+    A node whose pods cannot be read is left out.
+    """
     plan = unfinished.record.plan
     if plan is None or not plan.policy.drain.completion.is_used:
         return {}
@@ -81,8 +84,9 @@ def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNod
         try:
             pods = pods_to_complete(snapshot.read_node_pods(api, name), plan.policy.drain)
         except ApiError as error:
-            if is_transient(error):
-                # Each additional node may take as long to fail.
+            is_server_away = is_transient(error)
+            if is_server_away:
+                # Each additional node would take as long to fail.
                 break
             continue
         if pods:
@@ -93,22 +97,27 @@ def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNod
 def _read_wait_texts(
     api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode
 ) -> Mapping[str, str]:
-    """Return what draining and rebooting nodes wait for, by the node's name."""
+    """Return what draining and rebooting nodes wait for, by the node's name.
+
+    A node whose time of reboot cannot be read is left out.
+    """
     now = api.server_time()
     texts = {name: awaited_text(pods, now) for name, pods in awaited.items()}
     plan = unfinished.record.plan
-    usual = usual_reboot_clause(plan.estimate) if plan else ""
+    usual_time = usual_reboot_clause(plan.estimate) if plan else ""
     rebooting = [item.node.name for item in unfinished.in_flight if item.phase is Phase.REBOOTING]
     for name in rebooting:
         try:
             began = snapshot.read_phase_time(api, name)
         except ApiError as error:
-            if is_transient(error):
+            is_server_away = is_transient(error)
+            if is_server_away:
                 break
             continue
         now = api.server_time()
         if began and now:
-            texts[name] = f"down for {elapsed((now - began).total_seconds())}{usual}"
+            down_time = elapsed((now - began).total_seconds())
+            texts[name] = f"down for {down_time}{usual_time}"
     return texts
 
 
@@ -125,6 +134,7 @@ def read_unfinished_summary(
     api: ClusterApi, namespace: str, nodes: Sequence[Node]
 ) -> UnfinishedSummary:
     """Return an empty summary without a rollout, or without the right to read it."""
+    # What is known of the rollout as long as the lock has not been read.
     state = RunState.UNFINISHED
     unfinished = None
     with suppress(ApiError):
@@ -142,14 +152,17 @@ def read_unfinished_summary(
 
 
 def _follow_up(unfinished: Unfinished, state: RunState) -> FollowUp:
+    """Return a sentence about the rollout, and the command that shows, continues or undoes it."""
     sentence = f"{capitalize(wording.unfinished_heading(unfinished, state))}."
     if state is RunState.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:
         after_abort = wording.ways_after_abort(unfinished)
         return FollowUp.of_ways(sentence, after_abort, is_first=prevents_apply(unfinished))
-    failed = [*(marked.node.name for marked in unfinished.failed), *unfinished.failed_in_service]
-    if failed and not unfinished.blocks_others and not wording.is_of_fleetlock(unfinished):
+    failed_and_cordoned = [marked.node.name for marked in unfinished.failed]
+    failed = [*failed_and_cordoned, *unfinished.failed_in_service]
+    has_ended = not unfinished.blocks_others and not wording.is_of_fleetlock(unfinished)
+    if failed and has_ended:
         return _follow_up_after_failures(unfinished, failed, sentence)
     needs_resume = _needs_resume(unfinished, state)
     command = "rollout resume" if needs_resume else "rollout status --run"
@@ -157,9 +170,13 @@ def _follow_up(unfinished: Unfinished, state: RunState) -> FollowUp:
 
 
 def _needs_resume(unfinished: Unfinished, state: RunState) -> bool:
+    """Whether a person has to run `rollout resume`."""
     record = unfinished.record
-    # operate resumes its own rollouts. Without a record, nothing can be resumed.
-    if record.unattended or record.problem:
+    if record.unattended:
+        # operate resumes its own rollouts.
+        return False
+    is_unreadable = bool(record.problem)
+    if is_unreadable:
         return False
     if state is RunState.ENDED:
         return bool(unfinished.untouched_nodes)
@@ -169,7 +186,8 @@ def _needs_resume(unfinished: Unfinished, state: RunState) -> bool:
 def _follow_up_after_failures(
     unfinished: Unfinished, failed: Sequence[str], sentence: str
 ) -> FollowUp:
-    if unfinished.record.problem:
+    cannot_be_resumed = bool(unfinished.record.problem)
+    if cannot_be_resumed:
         return FollowUp(sentence, "rollout abort")
     names = shortened(failed, 3)
     ways = [Way(f"After fixing {names}", "rollout resume --retry-failed", starts_nodes=True)]
@@ -186,6 +204,7 @@ def prevents_apply(unfinished: Unfinished) -> bool:
 def show_nodes(
     connections: Connections, spec: RolloutSpec, nodes: Sequence[Node], *, only_pending: bool
 ) -> None:
+    """Ask the hosts of the nodes, and print each node's state."""
     api = connections.api
     settings = spec.settings
     targets = ask_hosts(connections, spec, nodes)
@@ -236,7 +255,7 @@ def show_nodes(
 def _read_memory_and_proof(
     api: ClusterApi, settings: Settings
 ) -> tuple[Memory, ProvenVersions | None]:
-    """Leave out what this user may not read."""
+    """Return an empty memory or None for what this user may not read."""
     memory = NO_MEMORY
     proven: ProvenVersions | None = None
     with suppress(ApiError):
@@ -266,9 +285,10 @@ def why_closed(policy: Policy) -> str:
 def _warn_besides_json(
     statuses: Sequence[NodeStatus], printed: Sequence[NodeStatus], follow_up: FollowUp
 ) -> None:
-    """Say what the printed nodes lack: nodes that may be pending, and the rollout."""
-    names = {status.node for status in printed}
-    unknown = [status for status in statuses if status.node not in names and not status.judged]
+    """Report on stderr what the JSON lacks: nodes that may be pending, and the rollout."""
+    printed_names = {status.node for status in printed}
+    unprinted = [status for status in statuses if status.node not in printed_names]
+    unknown = [status for status in unprinted if not status.judged]
     if unknown:
         say(
             f"warning: cannot tell whether a reboot is pending on {counted(len(unknown), 'node')};"
@@ -309,6 +329,7 @@ class _RolloutSnapshot(Struct, frozen=True):
 
 
 def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
+    """Read the current rollout once, or else the last one that ended."""
     nodes = snapshot.read_nodes(api)
     lease = read_lease(api, namespace)
     lock = LockSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
@@ -329,19 +350,21 @@ def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
 
 
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    rollout = with_patience(_read_rollout, api, namespace)
+    """Print the current rollout, or else the last one that ended."""
+    rollout = with_retries(_read_rollout, api, namespace)
     if rollout.is_holder_alive is None and rollout.unfinished is not None:
-        # One look at the lock cannot tell, so watch it, and read the rollout again.
+        # One reading of the lock cannot tell, so watch it, and read the rollout again.
         is_alive = watch_for_holder(api, namespace)
-        rollout = replace(with_patience(_read_rollout, api, namespace), is_holder_alive=is_alive)
+        rollout = replace(with_retries(_read_rollout, api, namespace), is_holder_alive=is_alive)
     output.show(rollout.document(), lambda: wrap(rollout.text(), output.width))
 
 
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
+    """Show the rollout until it is over: redrawn on a terminal, else printed when it changes."""
     from rollout.report.console import SharedConsole
 
     # Report errors before drawing.
-    with_patience(read_lease, api, namespace)
+    with_retries(read_lease, api, namespace)
     stop = GracefulStop()
     snapshots = _read_repeatedly(api.within(_ANSWER_SECONDS), namespace, stop)
     console = SharedConsole(stderr=False)
@@ -372,7 +395,7 @@ def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputS
 
 
 def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole") -> None:
-    """Redraw the rollout in place, until it begins and is over."""
+    """Redraw the rollout in place until it is over. If there is none, wait until one starts."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -405,7 +428,7 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
 def _read_repeatedly(
     api: ClusterApi, namespace: str, stop: GracefulStop
 ) -> Iterator[_RolloutSnapshot | None]:
-    """Yield None while the API server does not respond.
+    """Yield the rollout again and again; None while the API server does not respond.
 
     Raises `KeyboardInterrupt` after a signal.
     """
@@ -421,22 +444,27 @@ def _read_repeatedly(
         yield rollout
         pause = _PAUSE_SECONDS
         if rollout is not None:
+            # In a large cluster, reading is expensive, so read less often.
             pause = max(pause, _PAUSE_PER_READING * took)
         wiring.system_clock().wait(stop, pause)
     raise KeyboardInterrupt
 
 
 def serve_run(settings: Settings, api: ClusterApi) -> None:
+    """Serve a page about the rollout on this machine, until a signal."""
     from rollout.adapters.web import page_application, serve_http
     from rollout.cli.stages.web import RunPages
 
     namespace = settings.lock.namespace
-    # Report errors first.
-    with_patience(read_lease, api, namespace)
-    read = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
+    # Report errors before serving the page.
+    with_retries(read_lease, api, namespace)
+    read_status = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
     clock = wiring.system_clock()
+    # The largest share of time that is spent reading.
     share = 1 / _PAUSE_PER_READING
-    status = CachedValue(read, _PAUSE_SECONDS, clock, share=share, longest=_LONGEST_PAUSE_OF_PAGE)
+    status = CachedValue(
+        read_status, _PAUSE_SECONDS, clock, share=share, longest=_LONGEST_PAUSE_OF_PAGE
+    )
     application = page_application(RunPages(settings, status.get).page)
     stop = GracefulStop()
     with (

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from rollout.cli.stages.cluster import with_patience
+from rollout.cli.stages.cluster import with_retries
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, read_unfinished
 from rollout.model.cluster import Node
@@ -11,10 +11,10 @@ def find_unfinished(
     api: ClusterApi, namespace: str, *, deferred: bool = False
 ) -> Unfinished | None:
     """Return the rollout that is not done. `deferred` also counts nodes left for the next one."""
-    return with_patience(lambda: read_unfinished(api, namespace, include_deferred=deferred))
+    return with_retries(lambda: read_unfinished(api, namespace, include_deferred=deferred))
 
 
 def find_unfinished_among(
     api: ClusterApi, namespace: str, nodes: Sequence[Node]
 ) -> Unfinished | None:
-    return assess(with_patience(read_record, api, namespace), nodes)
+    return assess(with_retries(read_record, api, namespace), nodes)

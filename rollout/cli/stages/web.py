@@ -53,7 +53,8 @@ class _CachedRow(NamedTuple):
 class RunPages:
     """Web pages of runs: the latest at `/`, and others at `/runs/ID`.
 
-    Pages are made for one request at a time, and cached.
+    A page is made from a journal, for one request at a time, and cached. It is made anew when it
+    is old, but so seldom that this takes at most a given share of the time.
     """
 
     settings: Settings
@@ -84,35 +85,38 @@ class RunPages:
             if file is None:
                 return None
             make_past = partial(self._past_page, file)
+            # The first journal is the latest.
             latest_id = next(iter(journals))
             if run_id == latest_id:
-                # It may still be running.
+                # It may still be running, so it is not cached as long.
                 return self._make_or_reuse(f"{path} latest", make_past, _FRESH_SECONDS, _SHARE)
-            share = _SHARE / _MOST_RUNS
-            return self._make_or_reuse(path, make_past, _FRESH_SECONDS_OF_PAST, share)
+            share_of_past = _SHARE / _MOST_RUNS
+            return self._make_or_reuse(path, make_past, _FRESH_SECONDS_OF_PAST, share_of_past)
 
     def _make_or_reuse(
         self, key: str, make: Callable[[], WebPage | None], seconds: float, share: float
     ) -> WebPage | None:
         """Return the cached page. Make it anew after `seconds`, in at most this `share` of time."""
-        page = self._pages.pop(key, None)
-        if page is None:
-            page = CachedValue(make, seconds, wiring.system_clock(), share=share)
-        # Forget the least recently used pages.
-        self._pages[key] = page
+        cached_page = self._pages.pop(key, None)
+        if cached_page is None:
+            cached_page = CachedValue(make, seconds, wiring.system_clock(), share=share)
+        # The last page of the dict is the most recently used.
+        self._pages[key] = cached_page
         while len(self._pages) > _MOST_PAGES:
-            self._pages.pop(next(iter(self._pages)))
-        return page.get()
+            least_recently_used = next(iter(self._pages))
+            self._pages.pop(least_recently_used)
+        return cached_page.get()
 
     def _latest_page(self, *, refreshes: bool) -> WebPage:
         journals = self._journals.get()
         # The first is the latest.
         latest = next(iter(journals.values()), None)
         report = self._read_and_cache(latest) if latest else None
+        # Text about the rollout in the cluster, which another machine may run; empty if not read.
         status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
-        is_active = is_running or bool(status)
-        seconds = _REFRESH_SECONDS if is_active else _REFRESH_SECONDS_AT_REST
+        may_change_soon = is_running or bool(status)
+        seconds = _REFRESH_SECONDS if may_change_soon else _REFRESH_SECONDS_AT_REST
         frame = LivePageFrame(
             at=wiring.now(),
             status=status.splitlines(),
@@ -138,6 +142,8 @@ class RunPages:
         return _web_page(report, frame)
 
     def _list_journals(self) -> Mapping[str, Path]:
+        """Return the journal of the settings, then the latest others, by run ID."""
+        # A file of any name. Other journals are named by their run.
         own = self.settings.output.journal
         files = journal.latest_first(journal.list_journals())[:_MOST_RUNS]
         if own is not None and own.is_file():
@@ -147,16 +153,20 @@ class RunPages:
     def _history(self, journals: Mapping[str, Path], current: Path | None) -> Sequence[PastRun]:
         """Return a row for each run. If reading takes too long, the other runs are only named.
 
-        The `current` journal has just been read.
+        The `current` journal has just been read, so its cached row is up to date.
         """
-        began = wiring.system_clock().monotonic()
-        # Forget unlisted journals.
+        clock = wiring.system_clock()
+        began = clock.monotonic()
+        # Forget the rows of journals that are no longer listed.
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
         for run_id, file in journals.items():
             cached = self._rows.get(file)
-            is_old = cached is None or (file != current and cached.journal != _read_state(file))
-            if is_old and wiring.system_clock().monotonic() - began < _READING_SECONDS:
+            needs_reading = cached is None or (
+                file != current and cached.journal != _read_state(file)
+            )
+            has_time = clock.monotonic() - began < _READING_SECONDS
+            if needs_reading and has_time:
                 self._read_and_cache(file)
                 cached = self._rows[file]
             rows.append(cached.row if cached else _unread_row(run_id))
@@ -168,7 +178,8 @@ class RunPages:
         None if the journal is too large or unreadable.
         """
         state = _read_state(file)
-        report = _read_report(file) if state.size <= _LARGEST_JOURNAL else None
+        is_too_large = state.size > _LARGEST_JOURNAL
+        report = None if is_too_large else _read_report(file)
         row = _unread_row(file.stem)
         if report is not None:
             run_id = file.stem if is_run_id(file.stem) else ""
