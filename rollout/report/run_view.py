@@ -37,6 +37,8 @@ from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Wav
 
 @dataclass(slots=True, eq=False)
 class NodeView:
+    """A node, as its events show it. `monotonic` times and `now` are by the process's clock."""
+
     name: str
     # As in `NodeReport`.
     wave: int = 0
@@ -58,11 +60,11 @@ class NodeView:
     version_staged: str = ""
     end: NodeFinished | None = None
 
-    def enter(self, event: NodeStep, now: float) -> None:
+    def apply_step(self, event: NodeStep, now: float) -> None:
         if self.phase is not event.phase:
             if self.phase is None:
                 self.begun_monotonic = now
-            self.leave(event.at)
+            self.leave_phase(event.at)
             self.phase = event.phase
             self.since = event.at
             self.phase_begun_monotonic = now
@@ -73,11 +75,13 @@ class NodeView:
         self.activity = event.activity
         self.version_staged = event.version_staged or self.version_staged
         # A drain has a detail only while it evicts or waits for pods to complete.
-        if event.phase is Phase.DRAINING and event.detail:
-            self.has_evicted_pods |= event.activity is not Activity.COMPLETION
-        self.has_awaited_pods |= bool(event.awaited)
+        is_busy_drain = event.phase is Phase.DRAINING and event.detail
+        if is_busy_drain and event.activity is not Activity.COMPLETION:
+            self.has_evicted_pods = True
+        if event.awaited:
+            self.has_awaited_pods = True
 
-    def leave(self, at: datetime) -> None:
+    def leave_phase(self, at: datetime) -> None:
         if self.phase and self.since and self.phase in PART_OF:
             # The clock may have been set back, so a phase may seem to end before it began.
             self.ended_phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
@@ -85,6 +89,7 @@ class NodeView:
         self.release_pods(at)
 
     def release_pods(self, at: datetime) -> None:
+        """End the blocks of evictions, which are not known to be refused any more."""
         for eviction in self.blocked_evictions.values():
             eviction.until = at
         self.blocked_evictions.clear()
@@ -166,7 +171,7 @@ class RunView:
             case NodeStep():
                 # A node continues only after the cluster has settled, so the wait is over.
                 self.settling = None
-                self._get_or_add_node(event.node).enter(event, now)
+                self._get_or_add_node(event.node).apply_step(event, now)
                 for owner, seconds in (event.endings or {}).items():
                     self.pod_endings.setdefault(owner, []).append(seconds)
             case PodBlocked():
@@ -203,7 +208,7 @@ class RunView:
 
     def _end_activities(self, at: datetime) -> None:
         for node in self.nodes.values():
-            node.leave(at)
+            node.leave_phase(at)
         self._end_settling(at)
 
     def _end_command(self, event: RunFinished | SummaryLine | AbortedRecord) -> None:
@@ -231,11 +236,11 @@ class RunView:
 
     def _start_wave(self, event: WaveStarted) -> None:
         self._end_settling(event.at)
-        before = self._waves_before(event)
+        earlier_waves = self._count_earlier_waves(event)
         self.waves.append(
             WaveReport(
-                index=before + event.index,
-                of=before + event.waves,
+                index=earlier_waves + event.index,
+                of=earlier_waves + event.waves,
                 nodes=event.nodes,
                 because=event.because,
                 in_flight=event.in_flight,
@@ -253,9 +258,10 @@ class RunView:
         estimates = {wave.index: wave.estimate.seconds for wave in waves}
         return estimates.get(index) or None
 
-    def _waves_before(self, event: WaveStarted) -> int:
+    def _count_earlier_waves(self, event: WaveStarted) -> int:
         """Return how many waves earlier processes have finished; each starts to count at 1."""
-        if event.index == 1 and self.waves:
+        is_first_of_process = event.index == 1
+        if is_first_of_process and self.waves:
             last = self.waves[-1]
             # A wave that continues with nodes of the last one keeps its number.
             continues_last = not set(last.nodes).isdisjoint(event.nodes)
@@ -276,13 +282,15 @@ class RunView:
 
     def _finish_node(self, event: NodeFinished, now: float) -> None:
         node = self._get_or_add_node(event.node)
-        node.leave(event.at)
+        node.leave_phase(event.at)
         node.end = event
+        # From now on, this is when the node ended.
         node.phase_begun_monotonic = now
         if event.outcome.is_failure:
             self.failures.append(event)
-        if self.waves and event.node in self.waves[-1].nodes:
-            self.waves[-1].ended_at = max(event.at, self.waves[-1].begun_at)
+        last_wave = self.waves[-1] if self.waves else None
+        if last_wave and event.node in last_wave.nodes:
+            last_wave.ended_at = max(event.at, last_wave.begun_at)
             self._awaits_settling = True
 
     def _block_eviction(self, event: PodBlocked, now: float) -> None:

@@ -108,58 +108,61 @@ def _failed_and_longest_first(node: NodeReport) -> tuple[bool, float]:
 
 
 def _most_important(nodes: Sequence[NodeReport]) -> Sequence[NodeReport]:
+    """Return at most `MOST_ROWS` nodes, in the same order."""
     names = {node.name for node in sorted(nodes, key=_failed_and_longest_first)[:MOST_ROWS]}
     return [node for node in nodes if node.name in names]
 
 
 def timeline(report: RunReport) -> Chart:
-    begun = [node for node in report.nodes if node.phases]
-    visible = _most_important(begun)
-    phases = [phase for node in begun for phase in node.phases]
+    started = [node for node in report.nodes if node.phases]
+    visible = _most_important(started)
+    phases = [phase for node in started for phase in node.phases]
     begin = min((phase.begin for phase in phases), default=report.begun_at)
-    whole = Interval(begin, max((phase.end for phase in phases), default=report.heard_at))
+    end = max((phase.end for phase in phases), default=report.heard_at)
+    axis = Interval(begin, end)
     holds_by_node = grouped((hold.event.node, hold) for hold in report.holds)
     sections = list[tuple[str, Sequence[TimelineRow]]]()
     # Nodes are in the order of their waves.
     for position, nodes in groupby(visible, key=lambda node: node.wave):
-        rows = [_timeline_row(whole, node, holds_by_node.get(node.name, ())) for node in nodes]
+        rows = [_timeline_row(axis, node, holds_by_node.get(node.name, ())) for node in nodes]
         sections.append((_wave_title(report, position), rows))
     windows = [Span("window", opening.begin, opening.end) for opening in report.openings]
-    title = counted(len(begun), "node")
-    if len(visible) < len(begun):
+    title = counted(len(started), "node")
+    if len(visible) < len(started):
         title = f"{len(visible)} of {title}, failed or longest"
     return Chart(
         title=title,
         period=(
-            f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S},"
-            f" {elapsed(whole.seconds)}"
+            f"{axis.begin.astimezone():%H:%M:%S} to {axis.end.astimezone():%H:%M:%S},"
+            f" {elapsed(axis.seconds)}"
         ),
-        ticks=[*_ticks(whole)],
-        shades=[*_bars(whole, windows)],
+        ticks=[*_ticks(axis)],
+        shades=[*_bars(axis, windows)],
         sections=sections,
     )
 
 
-def _ticks(whole: Interval) -> Iterator[tuple[float, str]]:
-    form = "%a %H:%M"
-    if whole.seconds < _HOUR:
-        form = "%H:%M:%S"
-    elif whole.seconds < _DAY:
-        form = "%H:%M"
+def _ticks(axis: Interval) -> Iterator[tuple[float, str]]:
+    """Yield positions in percent, and their times."""
+    time_format = "%a %H:%M"
+    if axis.seconds < _HOUR:
+        time_format = "%H:%M:%S"
+    elif axis.seconds < _DAY:
+        time_format = "%H:%M"
     for number in range(_TICKS):
-        at = whole.begin + (whole.end - whole.begin) * number / _TICKS
-        yield 100 * number / _TICKS, f"{at.astimezone():{form}}"
+        at = axis.begin + (axis.end - axis.begin) * number / _TICKS
+        yield 100 * number / _TICKS, f"{at.astimezone():{time_format}}"
 
 
-def _bars(whole: Interval, spans: Iterable[Span]) -> Iterator[Bar]:
+def _bars(axis: Interval, spans: Iterable[Span]) -> Iterator[Bar]:
     """Yield the part of each span that is on the timeline, wide enough to be seen."""
-    one_percent = timedelta(seconds=max(whole.seconds, 0.001) / 100)
+    one_percent = timedelta(seconds=max(axis.seconds, 0.001) / 100)
     for span in spans:
-        begin = max(span.begin, whole.begin)
-        end = min(span.end, whole.end)
+        begin = max(span.begin, axis.begin)
+        end = min(span.end, axis.end)
         if begin <= end:
             yield Bar(
-                round((begin - whole.begin) / one_percent, 2),
+                round((begin - axis.begin) / one_percent, 2),
                 round(max(_LEAST_VISIBLE_WIDTH, (end - begin) / one_percent), 2),
                 span.css_class,
             )
@@ -173,11 +176,11 @@ def _wave_title(report: RunReport, position: int) -> str:
 
 
 def _timeline_row(
-    whole: Interval, node: NodeReport, holds: Sequence[BlockedEviction]
+    axis: Interval, node: NodeReport, holds: Sequence[BlockedEviction]
 ) -> TimelineRow:
     spans = [Span(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
     spans += [Span("held", hold.event.since, hold.until) for hold in holds]
-    bars = [*_bars(whole, spans)]
+    bars = [*_bars(axis, spans)]
     end_of_bars = max((bar.x + bar.width for bar in bars), default=0.0)
     return TimelineRow(
         label=node.name,
@@ -189,7 +192,10 @@ def _timeline_row(
 
 
 def _escape_control_characters(value: object) -> object:
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    is_our_markup = isinstance(value, Markup)
+    if is_our_markup or not isinstance(value, str):
+        return value
+    return printable(value)
 
 
 def _anchor(title: str) -> str:
@@ -198,6 +204,7 @@ def _anchor(title: str) -> str:
 
 
 def _render(template: str, **content: Any) -> Page:
+    """Return the page, whose policy allows our style sheet by its digest."""
     loader = PackageLoader("rollout.report.runs", "templates")
     environment = Environment(
         loader=loader,
@@ -225,12 +232,13 @@ def run_page(report: RunReport) -> str:
 
 
 def live_page(report: RunReport | None, frame: LivePageFrame) -> Page:
-    title = "No rollout is recorded on this machine"
-    if frame.history:
-        title = "The latest run is listed in the history below"
-    content: Mapping[str, Any] = {"title": title, "report": None}
+    content: Mapping[str, Any]
     if report is not None:
         content = _report_variables(report)
+    elif frame.history:
+        content = {"title": "The latest run is listed in the history below", "report": None}
+    else:
+        content = {"title": "No rollout is recorded on this machine", "report": None}
     return _render("live.html.jinja", frame=frame, **content)
 
 
@@ -268,6 +276,7 @@ def _eviction_tables(report: RunReport) -> Iterator[tables.ReportTable]:
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:
+    """Yield CSS classes of bars and marks, and what they mean."""
     yield from ((part, part.heading) for part in NODE_PARTS)
     if report.holds:
         yield "held", "an eviction was blocked"

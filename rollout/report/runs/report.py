@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rollout.errors import InputError, UsageError
 from rollout.model.plan import FORMAT_VERSION, PlannedNode
@@ -44,28 +44,29 @@ def report_of(
     `InputError` about `origin` if the journal has no run.
     """
     view = run_view(parse_records(journal))
-    whole = _recorded_interval(view, origin)
+    period = _recorded_interval(view, origin)
     nodes = [*_node_reports(view)]
     policy = _recorded_policy(view)
-    first = next((plan for plan in view.plans if isinstance(plan, RecordedPlan)), RecordedPlan())
-    openings = _window_openings(policy, whole)
+    recorded_plans = (plan for plan in view.plans if isinstance(plan, RecordedPlan))
+    first_plan = next(recorded_plans, RecordedPlan())
+    openings = _window_openings(policy, period)
     return RunReport(
         format_version=FORMAT_VERSION,
         run=_run_id(view),
         ending=_ending(view, nodes, is_being_written=is_being_written),
         cluster=_api_server(view),
         cluster_name=_first_nonempty(header.cluster_name or "" for header in view.headers),
-        begun_at=whole.begin,
-        heard_at=whole.end,
-        seconds=round(whole.seconds, 3),
+        begun_at=period.begin,
+        heard_at=period.end,
+        seconds=round(period.seconds, 3),
         commands=[*map(_command_report, view.commands)],
         policy=policy,
         gaps=[*_gaps(view, damaged_lines, is_running=bool(is_being_written))],
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
         failed=view.failed_count,
-        planned=first.summary,
-        estimate=first.estimate,
-        parts=_part_reports(whole, nodes, openings, view.interruptions),
+        planned=first_plan.summary,
+        estimate=first_plan.estimate,
+        parts=_part_reports(period, nodes, openings, view.interruptions),
         waves=view.waves,
         nodes=nodes,
         failures=view.failures,
@@ -132,9 +133,13 @@ def _first_nonempty(texts: Iterable[str]) -> str:
 
 
 def _recorded_policy(view: RunView) -> Mapping[str, object] | None:
-    policies: list[Mapping[str, Any] | None] = [header.policy for header in view.headers[:1]]
-    policies += [plan.policy for plan in view.plans if isinstance(plan, RecordedPlan)]
-    return next(filter(None, policies), None)
+    """Return the first process's policy, or else that of the first plan that has one."""
+    if view.headers and view.headers[0].policy:
+        return view.headers[0].policy
+    for plan in view.plans:
+        if isinstance(plan, RecordedPlan) and plan.policy:
+            return plan.policy
+    return None
 
 
 def _command_report(entry: JournalHeader | AbortedRecord) -> CommandReport:
@@ -152,15 +157,10 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
         if is_being_written is None:
             return Ending.OPEN
         return Ending.RUNNING if is_being_written else Ending.INTERRUPTED
-    has_nodes_left = (
-        view.summary.why_not_started
-        or view.summary.why_not_done
-        or any(
-            node.outcome != Outcome.SUCCEEDED and node.name not in view.summary.why_skipped
-            for node in nodes
-        )
-    )
-    return Ending.INCOMPLETE if has_nodes_left else Ending.COMPLETED
+    skipped = view.summary.why_skipped
+    are_all_done = all(node.outcome == Outcome.SUCCEEDED or node.name in skipped for node in nodes)
+    has_nodes_left = view.summary.why_not_started or view.summary.why_not_done
+    return Ending.COMPLETED if are_all_done and not has_nodes_left else Ending.INCOMPLETE
 
 
 def _node_reports(view: RunView) -> Iterator[NodeReport]:
@@ -171,6 +171,7 @@ def _node_reports(view: RunView) -> Iterator[NodeReport]:
             planned.update((node.name, node) for node in wave.nodes)
     names = dict.fromkeys((*view.nodes, *planned))
     nodes = [view.nodes.get(name) or NodeView(name) for name in names]
+    # Nodes that were not started have the wave 0.
     after_all_waves = len(view.waves) + 1
     nodes.sort(key=lambda node: node.wave or after_all_waves)
     return (_node_report(node, planned.get(node.name, _NOT_PLANNED)) for node in nodes)
@@ -227,40 +228,51 @@ _LONGEST_RUN = timedelta(days=400)
 
 
 def _part_reports(
-    whole: Interval,
+    period: Interval,
     nodes: Sequence[NodeReport],
     openings: Sequence[Interval] | None,
     interruptions: Sequence[Interval],
 ) -> Sequence[PartReport]:
     """Return the time of each part. Nodes in several parts at once share it."""
-    # By time: how the number of nodes in each part changes.
-    changes = defaultdict[datetime, Counter[Part]](Counter)
-    for node in nodes:
-        for phase in node.phases:
-            changes[phase.begin][PART_OF[phase.phase]] += 1
-            changes[phase.end][PART_OF[phase.phase]] -= 1
+    changes = _changes_by_time(nodes)
     times = set(changes)
-    for interval in (whole, *(openings or ()), *interruptions):
+    for interval in (period, *(openings or ()), *interruptions):
         times |= {interval.begin, interval.end}
-    times_in_run = sorted(at for at in times if whole.begin <= at <= whole.end)
-    spent = defaultdict[Part, float](float)
+    times_in_run = sorted(at for at in times if period.begin <= at <= period.end)
+    seconds_by_part = defaultdict[Part, float](float)
     nodes_by_part = Counter[Part]()
     # Whether a node was in flight since the last interruption.
     has_worked = False
+    # Between two of these times, all nodes stay in their parts.
     for begin, end in pairwise(times_in_run):
         nodes_by_part.update(changes[begin])
-        seconds = (end - begin).total_seconds()
-        # `+` drops the zeros.
-        active = +nodes_by_part
-        if active:
-            for part, count in active.items():
-                spent[part] += seconds * count / active.total()
+        seconds = _seconds(begin, end)
+        # `+` drops parts without nodes.
+        active_parts = +nodes_by_part
+        if active_parts:
+            for part, count in active_parts.items():
+                seconds_by_part[part] += seconds * count / active_parts.total()
             has_worked = True
         else:
             idle_part = _idle_part(begin, openings, interruptions, has_worked=has_worked)
-            spent[idle_part] += seconds
+            seconds_by_part[idle_part] += seconds
             has_worked = has_worked and idle_part is not Part.INTERRUPTED
-    return [_part_report(part, round(spent[part], 3), nodes) for part in Part if spent[part]]
+    return [
+        _part_report(part, round(seconds_by_part[part], 3), nodes)
+        for part in Part
+        if seconds_by_part[part]
+    ]
+
+
+def _changes_by_time(nodes: Iterable[NodeReport]) -> defaultdict[datetime, Counter[Part]]:
+    """Return by how much the number of nodes in each part changes, by time."""
+    changes = defaultdict[datetime, Counter[Part]](Counter)
+    for node in nodes:
+        for phase in node.phases:
+            part = PART_OF[phase.phase]
+            changes[phase.begin][part] += 1
+            changes[phase.end][part] -= 1
+    return changes
 
 
 def _idle_part(
@@ -271,9 +283,11 @@ def _idle_part(
     has_worked: bool,
 ) -> Part:
     """Return what the run waited for at a time without nodes in flight."""
-    if any(pause.begin <= at < pause.end for pause in interruptions):
+    if any(interruption.begin <= at < interruption.end for interruption in interruptions):
         return Part.INTERRUPTED
-    if openings is not None and not any(window.begin <= at < window.end for window in openings):
+    are_openings_known = openings is not None
+    is_open = any(opening.begin <= at < opening.end for opening in openings or ())
+    if are_openings_known and not is_open:
         return Part.WINDOW
     return Part.SETTLE if has_worked else Part.PREPARE
 
@@ -282,31 +296,40 @@ def _part_report(part: Part, seconds_of_run: float, nodes: Sequence[NodeReport])
     seconds_by_node = {node.name: node.parts[part] for node in nodes if part in node.parts}
     if not seconds_by_node:
         return PartReport(part, seconds_of_run)
-    slowest = max(seconds_by_node, key=seconds_by_node.__getitem__)
+    slowest_node, longest = max(seconds_by_node.items(), key=lambda entry: entry[1])
     return PartReport(
         part,
         seconds_of_run,
         median=round(median(seconds_by_node.values()), 3),
-        longest=seconds_by_node[slowest],
-        node=slowest,
+        longest=longest,
+        node=slowest_node,
     )
 
 
-def _window_openings(document: object, whole: Interval) -> Sequence[Interval] | None:
+def _window_openings(document: object, period: Interval) -> Sequence[Interval] | None:
     """Return when windows were open in the run, or None without windows or if unknown."""
     policy = read_policy(document)
+    if policy is None:
+        return None
     try:
-        schedule = Schedule.of(policy.gates.windows) if policy else None
+        schedule = Schedule.of(policy.gates.windows)
     except UsageError:
+        # Another version of rollout may know more kinds of windows.
         return None
-    if not schedule or whole.end - whole.begin > _LONGEST_RUN:
+    if not schedule or period.end - period.begin > _LONGEST_RUN:
         return None
-    openings = schedule.openings(whole.begin, whole.end)
-    in_run = (Interval(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings)
-    return [opening for opening in in_run if opening.begin < opening.end]
+    openings_in_run = list[Interval]()
+    for opening in schedule.openings(period.begin, period.end):
+        begin = max(opening.begin, period.begin)
+        end = min(opening.end, period.end)
+        if begin < end:
+            openings_in_run.append(Interval(begin, end))
+    return openings_in_run
 
 
 class _DurationKind(StrEnum):
+    """What took the time. An ending is the time in which evicted pods terminate."""
+
     DRAIN = "drain"
     REBOOT = "reboot"
     SETTLE = "settle"
@@ -326,14 +349,14 @@ _SLACK = 5.0
 
 
 def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> PastDurations:
-    durations = [
-        duration for records in journals for duration in _run_durations(tuple(records), cluster_uid)
-    ]
-    by_kind = grouped((kind, seconds) for kind, seconds, _ in durations)
+    durations = list[_PastDuration]()
+    for records in journals:
+        durations += _run_durations(tuple(records), cluster_uid)
+    by_kind = grouped((duration.kind, duration.seconds) for duration in durations)
     by_owner = grouped(
-        (owner, seconds)
-        for kind, seconds, owner in durations
-        if kind is _DurationKind.ENDING_OF_OWNER
+        (duration.owner, duration.seconds)
+        for duration in durations
+        if duration.kind is _DurationKind.ENDING_OF_OWNER
     )
     return PastDurations(
         drains=tuple(by_kind.get(_DurationKind.DRAIN, ())),
@@ -346,18 +369,18 @@ def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> PastDur
 
 def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_PastDuration]:
     """Yield durations, but none of another cluster's journal."""
-    first = records[0] if records else {}
-    policy = read_policy(first.get("policy") or {})
-    if (
-        policy is None
-        or first.get("type") != "run"
-        or (first.get("cluster") or {}).get("uid") != cluster_uid
-    ):
+    header = records[0] if records else {}
+    if header.get("type") != "run":
+        return
+    policy = read_policy(header.get("policy") or {})
+    cluster = header.get("cluster") or {}
+    if policy is None or cluster.get("uid") != cluster_uid:
         return
     view = run_view(parse_records(records))
-    gates = policy.gates
-    waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
     yield from _node_durations(view, policy)
+    gates = policy.gates
+    # With these rules, the time between two waves is not only for settling.
+    waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
     if not waits_between_waves:
         for seconds in _settle_seconds(view, policy.settle_timeout):
             yield _PastDuration(_DurationKind.SETTLE, seconds)
@@ -383,18 +406,19 @@ def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
             continue
         # A wait for pods to complete says nothing about other drains.
         if not node.has_awaited_pods:
-            yield _PastDuration(_DurationKind.DRAIN, _seconds(times.begun, times.drained))
+            drain = _seconds(times.drain_begun, times.drained)
+            yield _PastDuration(_DurationKind.DRAIN, drain)
         # A configured delay after the drain is no part of the reboot.
         reboot_begun = times.reboot_requested if policy.courtesy.reboot_delay else times.drained
         yield _PastDuration(_DurationKind.REBOOT, _seconds(reboot_begun, end.at))
         if node.has_evicted_pods and not node.has_awaited_pods:
-            last_eviction = released_at.get((process_start, node.name), times.begun)
+            last_eviction = released_at.get((process_start, node.name), times.drain_begun)
             ending = _seconds(last_eviction, times.drained)
             yield _PastDuration(_DurationKind.ENDING, ending)
 
 
 class _NodeTimes(NamedTuple):
-    begun: datetime
+    drain_begun: datetime
     drained: datetime
     reboot_requested: datetime
 
@@ -403,19 +427,22 @@ def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _
     """Return None if a time is uncertain, as after a change of the clock."""
     phases = [phase for phase in node.ended_phases if phase.begin >= process_start]
     # A delay after the cordon is no part of the drain.
-    begun = next(
+    drain_begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
         None,
     )
     drained = next((phase.begin for phase in phases if phase.phase is Phase.DRAINED), None)
+    if drain_begun is None or drained is None or drain_begun >= drained:
+        return None
     moments = [*(phase.begin for phase in phases), end.at]
     is_in_order = all(_seconds(earlier, later) >= -_SLACK for earlier, later in pairwise(moments))
-    if begun is None or drained is None or begun >= drained or not is_in_order:
+    if not is_in_order:
         return None
-    if end.seconds and _seconds(begun, end.at) > end.seconds + _SLACK:
+    # `end.seconds` is the node's whole time as its process measured it, or 0 if unknown.
+    if end.seconds and _seconds(drain_begun, end.at) > end.seconds + _SLACK:
         return None
     reboots = [phase.begin for phase in phases if phase.phase is Phase.REBOOTING]
-    return _NodeTimes(begun, drained, reboot_requested=reboots[0] if reboots else drained)
+    return _NodeTimes(drain_begun, drained, reboot_requested=reboots[0] if reboots else drained)
 
 
 def _process_start(view: RunView, at: datetime) -> datetime:
@@ -429,11 +456,13 @@ def _seconds(begin: datetime, end: datetime) -> float:
     return (end - begin).total_seconds()
 
 
-def _settle_seconds(view: RunView, longest: float) -> Iterator[float]:
+def _settle_seconds(view: RunView, settle_timeout: float) -> Iterator[float]:
     """Yield the seconds between two waves of one process."""
-    for wave, following in pairwise(view.waves):
-        seconds = _seconds(wave.ended_at, following.begun_at)
-        # Whether the process that started the second wave saw the first one end.
-        is_whole = wave.ended_at > max(wave.begun_at, _process_start(view, following.begun_at))
-        if is_whole and 0 <= seconds <= longest + _SLACK:
+    for wave, next_wave in pairwise(view.waves):
+        seconds = _seconds(wave.ended_at, next_wave.begun_at)
+        # Without an ended node, `ended_at` is when the wave began.
+        has_ended_node = wave.ended_at > wave.begun_at
+        is_same_process = wave.ended_at > _process_start(view, next_wave.begun_at)
+        is_plausible = 0 <= seconds <= settle_timeout + _SLACK
+        if has_ended_node and is_same_process and is_plausible:
             yield seconds

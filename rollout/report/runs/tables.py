@@ -103,24 +103,27 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
     """Yield how the evictions differ from the plan, if the journal names pods."""
     if not report.evicted:
         return
-    evicted = Counter(pod.node for pod in report.evicted)
-    untouched = drain_failed = gone = arrived = 0
+    evicted_by_node = Counter(pod.node for pod in report.evicted)
+    on_undrained = 0
+    on_failed = 0
+    gone_before = 0
+    arrived_later = 0
     for node in report.nodes:
-        missing = node.evict - evicted[node.name]
-        # Negative: pods came to the node after the plan was made.
-        if missing < 0:
-            arrived -= missing
+        evicted = evicted_by_node[node.name]
+        not_evicted = node.evict - evicted
+        if evicted > node.evict:
+            arrived_later += evicted - node.evict
         elif Part.DRAIN not in node.parts:
-            untouched += missing
+            on_undrained += not_evicted
         elif node.outcome == Outcome.DRAIN_FAILED:
-            drain_failed += missing
+            on_failed += not_evicted
         else:
-            gone += missing
+            gone_before += not_evicted
     differences = (
-        (untouched, "on nodes that were not drained"),
-        (drain_failed, "on nodes whose drain failed"),
-        (gone, "gone before the drain reached them"),
-        (arrived, "of the evicted pods were scheduled after the plan was made"),
+        (on_undrained, "on nodes that were not drained"),
+        (on_failed, "on nodes whose drain failed"),
+        (gone_before, "gone before the drain reached them"),
+        (arrived_later, "of the evicted pods were scheduled after the plan was made"),
     )
     for pods, clause in differences:
         if pods:
@@ -162,11 +165,12 @@ def wave_table(report: RunReport) -> ReportTable:
     failed = {failure.node for failure in report.failures}
     rows = list[Sequence[str]]()
     for wave in report.waves:
-        failures = sum(node in failed for node in wave.nodes)
+        failed_count = sum(node in failed for node in wave.nodes)
+        failures = f", {failed_count} failed" if failed_count else ""
         rows.append(
             (
                 f"{wave.index} of {wave.of}",
-                str(len(wave.nodes)) + (f", {failures} failed" if failures else ""),
+                f"{len(wave.nodes)}{failures}",
                 clock(wave.begun_at),
                 elapsed(wave.seconds),
                 elapsed(wave.estimate_seconds) if wave.estimate_seconds else NOTHING,
@@ -192,17 +196,22 @@ def hold_table(report: RunReport) -> ReportTable:
     longest_first = sorted(report.holds, key=lambda hold: -hold.seconds)
     holds_by_blocker = grouped((hold.event.blocker_text, hold) for hold in longest_first)
     headings = ("Blocked by", "Pods", "Nodes", "Longest", "Why", "Not evicted")
-    rows = [
-        (
-            blocker,
-            shortened(list(dict.fromkeys(hold.event.pod for hold in holds)), most=3),
-            shortened(list(dict.fromkeys(hold.event.node for hold in holds)), most=3),
-            elapsed(holds[0].seconds),
-            why_blocked(holds[0].event),
-            str(sum(not hold.released for hold in holds) or NOTHING),
+    rows = list[Sequence[str]]()
+    for blocker, holds in holds_by_blocker.items():
+        longest = holds[0]
+        pods = list(dict.fromkeys(hold.event.pod for hold in holds))
+        nodes = list(dict.fromkeys(hold.event.node for hold in holds))
+        not_evicted = sum(not hold.released for hold in holds)
+        rows.append(
+            (
+                blocker,
+                shortened(pods, most=3),
+                shortened(nodes, most=3),
+                elapsed(longest.seconds),
+                why_blocked(longest.event),
+                str(not_evicted) if not_evicted else NOTHING,
+            )
         )
-        for blocker, holds in holds_by_blocker.items()
-    ]
     note = "For each eviction, use -o json."
     return ReportTable("Blocked evictions", headings, rows, note)
 
@@ -282,8 +291,8 @@ def failure_table(report: RunReport) -> ReportTable:
         reason = "; ".join((failure.message, *diagnosis_text(failure.diagnosis)))
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
         rows.append((failure.node, clock(failure.at), outcome, reason, failure.hint or NOTHING))
-    left_over = [(("not done", reason), node) for node, reason in report.not_done.items()]
-    left_over += [(("not started", reason), node) for node, reason in report.not_started.items()]
-    for (state, reason), names in grouped(left_over).items():
+    other_nodes = [(("not done", reason), node) for node, reason in report.not_done.items()]
+    other_nodes += [(("not started", reason), node) for node, reason in report.not_started.items()]
+    for (state, reason), names in grouped(other_nodes).items():
         rows.append((shortened(names), NOTHING, state, reason, NOTHING))
     return ReportTable("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
