@@ -47,7 +47,7 @@ from rollout.execution.node.proof import (
     MissingProof,
     await_ready,
     missing_in_sign,
-    prove_detected,
+    prove_reboot_worked,
     prove_version,
 )
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
@@ -878,12 +878,12 @@ def test_a_partition_is_proven_by_its_version(asking: Asking) -> None:
     host = Answers([said(NEW)])
     context = asking(host)
     progress = replace(PROGRESS, targets={Source.ROLLBACK: "/dev/nvme0n1p4"})
-    prove_detected(context, cast("SshHost", context.host), progress)
+    prove_reboot_worked(context, cast("SshHost", context.host), progress)
     assert host.asked == 0
     # An image is no device, so the host is asked which one it has booted.
     image = replace(progress, targets={Source.ROLLBACK: f"sha256:{'a' * 64}"})
     with pytest.raises(NodeFailure, match="not verified by rollback"):
-        prove_detected(context, cast("SshHost", context.host), image)
+        prove_reboot_worked(context, cast("SshHost", context.host), image)
 
 
 def undo_after(

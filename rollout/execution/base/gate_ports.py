@@ -28,6 +28,8 @@ class Occasion(StrEnum):
 
 
 class NodePlaybooks(Protocol):
+    """Runs the operator's playbooks before and after the reboot of a host."""
+
     def run(
         self,
         occasion: Occasion,

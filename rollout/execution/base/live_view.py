@@ -143,6 +143,7 @@ class LiveView(Generic[T]):
         if self._ended.is_set():
             return
         with stream as lines:
+            # An open watch counts as a change: it shows that the API server is back.
             with self._mutex:
                 self._note_change()
             for line in lines:

@@ -201,27 +201,27 @@ class _Drain(Struct, frozen=True):
         deadline starts anew.
         """
         while True:
-            left = self._pods_left(self.pods.items(), returning)
-            if left.is_empty:
+            pods_left = self._judge_pods(self.pods.items(), returning)
+            if pods_left.is_empty:
                 return
             evictor.handle_answers()
-            if left.awaited:
-                self._wait_for_completion(left)
+            if pods_left.awaited:
+                self._check_completion(pods_left)
             if self.deadline.expired:
                 self._require_all_evicted(waiting, returning)
-                if not left.awaited:
+                if not pods_left.awaited:
                     return
                 self._restart_deadline()
             self.task.check_may_act()
             self.budgets.refresh()
-            evictor.evict_due(returning.without_resting(left.to_evict))
+            evictor.evict_due(returning.without_resting(pods_left.to_evict))
             waiting.held.report()
-            waiting.report(left.to_evict, left.awaited)
-            waiting.relist_if_quiet(self.pods, self.budgets, left.to_evict)
+            waiting.report(pods_left.to_evict, pods_left.awaited)
+            waiting.relist_if_quiet(self.pods, self.budgets, pods_left.to_evict)
             self.task.cluster.clock.wait(self.wakeup, min(_TICK, self.deadline.remaining))
             self.wakeup.clear()
 
-    def _pods_left(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
+    def _judge_pods(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
         """Judge the pods again, and note which have come since the drain began."""
         rules = self.daemon_sets.rules_for(pods)
         leaving = pods_to_remove(pods, rules, has_begun=True)
@@ -230,13 +230,13 @@ class _Drain(Struct, frozen=True):
         returning.note_arrivals(to_evict)
         return _PodsLeft(returning.without_hopeless(to_evict), awaited)
 
-    def _wait_for_completion(self, left: _PodsLeft) -> None:
+    def _check_completion(self, pods_left: _PodsLeft) -> None:
         """Check the wait for completion, which must not use up the drain timeout.
 
         So the deadline starts anew when the wait is over, and while there is nothing to evict.
         """
-        self.completion.check(left.awaited)
-        if self.completion.is_over or not left.to_evict:
+        self.completion.check(pods_left.awaited)
+        if self.completion.is_over or not pods_left.to_evict:
             self._restart_deadline()
 
     def _restart_deadline(self) -> None:
@@ -248,7 +248,7 @@ class _Drain(Struct, frozen=True):
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:
             pods_now = read_node_pods(task.cluster.api, task.name)
-            remaining = self._pods_left(pods_now, returning).to_evict
+            remaining = self._judge_pods(pods_now, returning).to_evict
             why_stuck = _why_node_ends_no_pods(task)
             why_stuck = why_stuck or self._why_budget_stays_closed(remaining, waiting)
         except ApiError as error:

@@ -198,22 +198,22 @@ def _await_admission(
         if name not in nodes:
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
+        giving_way = {other for other in nodes if gives_way(nodes[other], name)}
         limit = context.engine.away_limit_of(nodes.values())
         # Includes the node itself; `why_full` does not count it.
         unavailable = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
-        giving_way = {other for other in unavailable if gives_way(nodes[other], name)}
-        full_after_withdrawals = limit.why_full(name, unavailable - giving_way)
-        if full_after_withdrawals:
-            raise RefusedError(finding=full_after_withdrawals)
+        lasting_obstacle = limit.why_full(name, unavailable - giving_way)
+        if lasting_obstacle:
+            raise RefusedError(finding=lasting_obstacle)
         busy_controller = context.engine.find_busy_controller(name, nodes.values())
-        if busy_controller and not gives_way(nodes[busy_controller.node], name):
+        if busy_controller and busy_controller.node not in giving_way:
             raise RefusedError(finding=busy_controller)
-        # Only nodes that give way are left in the way.
-        until_withdrawals = limit.why_full(name, unavailable) or busy_controller
-        if until_withdrawals is None:
+        # What is left ends with the withdrawals.
+        brief_obstacle = limit.why_full(name, unavailable) or busy_controller
+        if brief_obstacle is None:
             return nodes[name]
         if withdrawal_deadline.expired:
-            raise RefusedError(finding=until_withdrawals)
+            raise RefusedError(finding=brief_obstacle)
         withdrawal_deadline.pause(_PAUSE)
 
 

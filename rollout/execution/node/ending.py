@@ -41,7 +41,7 @@ _UNPROVEN = frozenset(
 )
 
 
-class _NodeAfterwards(Struct, frozen=True):
+class _FinalState(Struct, frozen=True):
     """How the node is left when its run has ended."""
 
     # RETURNED or FAILED; None if nothing was written.
@@ -71,22 +71,22 @@ def end_without_success(
         pods_still_ran=isinstance(error, NodeFailure) and isinstance(error.finding, StillRunning),
     )
     remember(context, end)
-    afterwards = _return_or_mark_failed(context, progress, outcome)
+    final_state = _return_or_mark_failed(context, progress, outcome)
     return NodeResult(
         node=context.name,
         outcome=outcome,
         phase=progress.phase,
         seconds=context.seconds,
-        message=error.message + afterwards.trouble,
+        message=error.message + final_state.trouble,
         hint=error.hint,
         version=progress.version,
-        left_cordoned=afterwards.is_cordoned,
+        left_cordoned=final_state.is_cordoned,
         diagnosis=_diagnose(context, outcome),
         reason=error.reason if isinstance(error, NodeFailure) else None,
         finding=error.finding if isinstance(error, NodeFailure | MarkedByOtherError) else None,
         fixes=error.fixes,
         needed_drain_seconds=error.needed_seconds if isinstance(error, DrainError) else 0,
-        edge=afterwards.edge,
+        edge=final_state.edge,
     )
 
 
@@ -138,13 +138,13 @@ def _explain_deletion(
 
 def _return_or_mark_failed(
     context: NodeContext, progress: Progress, outcome: Outcome
-) -> _NodeAfterwards:
+) -> _FinalState:
     """Uncordon the node or mark it as failed; do nothing without this rollout's marks."""
     may_write = outcome is not Outcome.FENCED
     if not may_write or not _carries_marks(context, progress, outcome):
         # A node that this or an earlier process has cordoned stays so.
         is_cordoned_before = context.started_by_earlier_process and outcome is not Outcome.SKIPPED
-        return _NodeAfterwards(None, is_cordoned=progress.marked or is_cordoned_before)
+        return _FinalState(None, is_cordoned=progress.marked or is_cordoned_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
     require_edge(progress.phase, edge)
     version = _known_version(context, progress, outcome)
@@ -154,11 +154,11 @@ def _return_or_mark_failed(
         else:
             mark_failed(context, outcome, version)
     except (MarksGoneError, ApiNotFoundError):
-        return _NodeAfterwards(None, is_cordoned=is_cordoned_now(context))
+        return _FinalState(None, is_cordoned=is_cordoned_now(context))
     except RolloutError as error:
         trouble = f"; and its rollout annotations could not be removed: {error.message}"
-        return _NodeAfterwards(None, is_cordoned=True, trouble=trouble)
-    return _NodeAfterwards(edge, is_cordoned=edge is Edge.FAILED)
+        return _FinalState(None, is_cordoned=True, trouble=trouble)
+    return _FinalState(edge, is_cordoned=edge is Edge.FAILED)
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:

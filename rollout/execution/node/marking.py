@@ -388,7 +388,7 @@ def write_node(
     deadline = within or cluster.deadline()
     conflict_deadline = cluster.deadline(_CONTENDED_SECONDS)
 
-    def attempt(api: ClusterApi) -> Node:
+    def read_and_write(api: ClusterApi) -> Node:
         check_may_act()
         node = read(api) if read else read_node(api, name)
         patch = change(node)
@@ -403,7 +403,7 @@ def write_node(
     conflicts = 0
     while True:
         try:
-            return cluster.ask(attempt, deadline)
+            return cluster.ask(read_and_write, deadline)
         except ApiConflictError as error:
             conflicts += 1
             if conflicts >= _MOST_CONFLICTS and conflict_deadline.expired:

@@ -66,7 +66,7 @@ class MissingProof(Struct, frozen=True):
     is_final: bool = False
 
 
-def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
+def prove_reboot_worked(context: NodeContext, host: SshHost, progress: Progress) -> None:
     """Check the version, then wait until the other sources show that the reboot worked.
 
     `NodeFailure` if one does not. A source's target is what it must show after the reboot.

@@ -79,7 +79,8 @@ def undoing_failed_rollback(
         raise
     except RolloutError as error:
         has_rolled_back = boot.running_version not in ("", context.planned.running_version)
-        if context.policy.rollback and not has_rolled_back and not _is_host_gone_or_down(error):
+        may_undo = not has_rolled_back and not _is_host_gone_or_down(error)
+        if context.policy.rollback and may_undo:
             # `FencedError` if another process holds the lock: it may have chosen the other version
             # again. A stop does not matter.
             with suppress(StoppedError):

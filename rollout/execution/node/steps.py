@@ -38,7 +38,7 @@ from rollout.execution.node.marking import (
     mark_phase,
     return_node,
 )
-from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
+from rollout.execution.node.proof import await_own_pods, await_ready, prove_reboot_worked
 from rollout.execution.node.reboot import (
     RebootDelivery,
     RefilledError,
@@ -409,7 +409,7 @@ def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     """Prove the update, and return the node to service."""
 
     def prove_and_uncordon() -> Progress:
-        prove_detected(context, host, progress)
+        prove_reboot_worked(context, host, progress)
         run_checks_after_reboot(context, progress.boot)
         return return_proven_node(context, progress)
 
