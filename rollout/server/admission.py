@@ -82,6 +82,7 @@ class SlotLimits(Struct, frozen=True):
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
         """Raise `Denied` if all slots of the group are held."""
+        # Only a percentage depends on the size.
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
         if len(slots.counted(group)) >= most:
@@ -137,7 +138,11 @@ def reserve_within_limits(slots: Slots, slot: Slot, rules: GroupRules, limits: S
 
 
 class SlotAdmission:
-    """Reserves slots, for many threads. Each check raises `Denied`."""
+    """Reserves slots, for many threads. Each check raises `Denied`.
+
+    A slot has the node of a host drained, so that the host may reboot. Each group of hosts has a
+    limited number of slots.
+    """
 
     def __init__(self, server: ServerContext) -> None:
         self._settings = settings = server.settings
@@ -171,7 +176,7 @@ class SlotAdmission:
         self._check_cached_state(request, cached_node, rules)
 
         # 2. Checks that read the cluster, the slowest last.
-        self._memory.forget()
+        self._memory.forget()  # so that it is read again
         self._check_memory()
         node = read_node(self._api, cached_node.name)
         if not node.boot_id:
@@ -205,11 +210,13 @@ class SlotAdmission:
         )
 
     def _check_cached_state(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
+        """Raise `Denied` if what was read some seconds ago, or does not change, is against it."""
         slots = self._server.slots.read_unless_fresh()
         nodes = self._nodes.require_all()
         limits = self._limits(nodes)
         limits.check_group(slots, request.group, rules)
-        if not select_nodes((node,), self._settings.selection):
+        is_selected = bool(select_nodes((node,), self._settings.selection))
+        if not is_selected:
             raise Denied(
                 AnswerKind.NODE_EXCLUDED,
                 f"{node.name} is left out by --selector, --node or --exclude",
@@ -265,6 +272,7 @@ class SlotAdmission:
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
+        """Raise `Denied` if a rollout has to be resumed or aborted first."""
         # The marks of nodes that hold slots are not an unfinished rollout.
         other_nodes = [
             node
@@ -277,6 +285,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
+        """Raise `Denied` if another reboot coordinator, such as kured, is in the cluster."""
         ignored = self._settings.policy.gates.ignored_rivals
         nodes = self._nodes.require_all()
         blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
@@ -285,6 +294,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.RIVAL, f"{first.object} {first.message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
+        """Raise `Denied` if the forecast is that the drain fails."""
         forecaster = self._forecaster.get()
         with self._forecast_lock:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers

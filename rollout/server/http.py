@@ -217,8 +217,8 @@ async def serve_hosts(
         tasks = [asyncio.create_task(handlers.connections.close_silent())]
         if tls:
             tasks.append(asyncio.create_task(listening.keep_reloading(tls)))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop_requested.set)
+        for stop_signal in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(stop_signal, stop_requested.set)
         await stop_requested.wait()
         for task in tasks:
             task.cancel()

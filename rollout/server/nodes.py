@@ -147,10 +147,12 @@ def await_reregistration(
     while True:
         check_may_act()
         node = cluster.ask(lambda api: _read_registered_node(api, slot))
-        if node is not None and node.boot_id == slot.boot_id:
-            raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
-        if node is not None and node.boot_id:
-            return node
+        if node is not None:
+            if node.boot_id == slot.boot_id:
+                raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
+            has_kubelet_reported = bool(node.boot_id)
+            if has_kubelet_reported:
+                return node
         if deadline.expired or is_canceled():
             raise NodeRemovedError(DID_NOT_COME_BACK)
         deadline.pause(_PAUSE_SECONDS)

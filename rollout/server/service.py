@@ -59,8 +59,9 @@ class AnswerLog:
 
     def note(self, request: HostRequest, answer: FleetLockAnswer) -> None:
         with self._lock:
-            if not self._note_if_new(request, answer):
-                return
+            is_new = self._note_if_new(request, answer)
+        if not is_new:
+            return
         try:
             name = self.node_name(request.id)
         except (Denied, NodesUnknownError):
@@ -70,7 +71,7 @@ class AnswerLog:
         )
 
     def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
-        """Remember the answer; return whether the host got another one, or none this hour."""
+        """Remember the answer; return whether to log it, because it is no repetition."""
         if answer.kind not in _LOGGED_HOURLY:
             previous_kind = self._last_kinds.get(request.id)
             self._last_kinds[request.id] = answer.kind
@@ -138,7 +139,8 @@ class Service:
         )
 
     def _answer_slot_holder(self, request: HostRequest, slot: Slot) -> FleetLockAnswer:
-        if slot.id != request.id or slot.group != request.group:
+        is_slot_of_host = slot.id == request.id and slot.group == request.group
+        if not is_slot_of_host:
             raise Denied(
                 AnswerKind.WAITING_FOR_PROOF,
                 f"{slot.node} holds a slot of the group {slot.group}"

@@ -37,11 +37,10 @@ _WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
 
-def grant_reboot(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
+def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> FleetLockAnswer:
     """Grant the reboot, or raise `Denied`, `ApiError` or `FencedError`.
 
-    A grant is repeated for a host that did not get the answer. `detail` is the drain's progress, or
-    empty.
+    A grant is repeated for a host that did not get the answer. `drain_progress` may be empty.
     """
     # 1. Checks before the grant, because the worker awaits a boot after every grant.
     api = server.api_for_host
@@ -58,14 +57,16 @@ def grant_reboot(server: ServerContext, slot: Slot, detail: str) -> FleetLockAns
         )
     _check_grantable(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
-    # A node in the phase `rebooting` has an earlier grant, which is repeated.
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
-    if not (is_marked and phase in (Phase.DRAINED, Phase.REBOOTING)):
+    # A node in the phase `rebooting` has an earlier grant, which is repeated.
+    is_drained = is_marked and phase in (Phase.DRAINED, Phase.REBOOTING)
+    if not is_drained:
         message = f"{slot.node} is {phase or 'waiting for its drain'}"
-        if detail:
-            message += f": {detail}"
+        if drain_progress:
+            message += f": {drain_progress}"
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, message)
-    if node_of_host(slot.id, read_nodes(api)).name != slot.node:
+    node_with_id = node_of_host(slot.id, read_nodes(api))
+    if node_with_id.name != slot.node:
         message = f"a Node other than {slot.node} now has its machine ID"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     _check_version(server, slot, node)
@@ -158,7 +159,8 @@ def _check_run_not_over(slot: Slot, node: Node) -> None:
 
 def _check_grantable(slot: Slot, node: Node) -> None:
     """Raise `Denied` if the node has failed, or may be returned at any time."""
-    if slot.state is not SlotState.HELD:
+    has_failed = slot.state is not SlotState.HELD
+    if has_failed:
         raise Denied(
             AnswerKind.NODE_FAILED,
             f"{slot.node} failed: {last_result(node).get('outcome', 'unknown')}",
@@ -168,7 +170,7 @@ def _check_grantable(slot: Slot, node: Node) -> None:
 
 
 def _record_request_as_report(server: ServerContext, slot: Slot, node: Node) -> None:
-    """Record a steady-state report: a host that requests its next reboot has reached the state."""
+    """Record a report: a host that requests its next reboot has reached steady state."""
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if is_same_machine and awaits_report:
@@ -273,6 +275,7 @@ def _restore_slot(server: ServerContext, request: HostRequest, watched_node: Nod
 
 
 def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
+    """Note in the slot that the host has reported, or that it no longer wants its reboot."""
     if slot.is_canceled:
         # The node is returned without a report.
         return
@@ -283,7 +286,7 @@ def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
     if has_rebooted or has_grant_now:
         server.slots.change(partial(Slots.report, run_id=slot.run_id))
     else:
-        # A host in steady state without a reboot or a grant no longer wants its reboot.
+        # Steady state without a reboot, and without a grant that the host could follow.
         server.slots.change(partial(Slots.cancel, run_id=slot.run_id))
 
 

@@ -129,17 +129,23 @@ class SlotSteps(Struct, frozen=True):
             Slots.start_wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now)
         )
         slot = self._change(context, change).of_run(self.slot.run_id)
-        since = parse_timestamp(slot.awaited_since) if slot else None
-        return max(0.0, (now - since).total_seconds()) if since else 0.0
+        began = parse_timestamp(slot.awaited_since) if slot is not None else None
+        if began is None:
+            return 0.0
+        return max(0.0, (now - began).total_seconds())
 
     @property
     def by_phase(self) -> Mapping[Phase, Step]:
+        def suspending_grants_on_failure(step: Step) -> Step:
+            """Return the step, which suspends grants if it fails."""
+            return partial(self._suspend_grants_on_failure, step)
+
         return {
             Phase.PENDING: _cordon_if_eligible,
-            Phase.CORDONED: partial(self._suspend_grants_on_failure, self._prepare_drain),
-            Phase.DRAINING: partial(self._suspend_grants_on_failure, self._drain_and_allow_grants),
-            Phase.DRAINED: partial(self._suspend_grants_on_failure, self._await_grant),
-            Phase.REBOOTING: partial(self._suspend_grants_on_failure, self._await_boot),
+            Phase.CORDONED: suspending_grants_on_failure(self._prepare_drain),
+            Phase.DRAINING: suspending_grants_on_failure(self._drain_and_allow_grants),
+            Phase.DRAINED: suspending_grants_on_failure(self._await_grant),
+            Phase.REBOOTING: suspending_grants_on_failure(self._await_boot),
             # No reboot is granted after the boot, so these have no grants to suspend.
             Phase.BOOTED: self._await_ready,
             Phase.READY: self._await_report_and_finish,
@@ -193,11 +199,11 @@ class SlotSteps(Struct, frozen=True):
             self._suspend_grants(context)
             # Unless the host reboots after all, both checks raise, and grants stay suspended.
             if progress.phase is Phase.REBOOTING:
-                self._require_late_reboot(context, error)
+                self._raise_unless_rebooting_late(context, error)
                 # The phase stays the same, so that this step runs again.
                 rebooting = replace(progress, edge=None)
             else:
-                self._require_unseen_grant(context, progress, error)
+                self._raise_unless_granted_or_rebooted(context, progress, error)
                 is_drained = progress.phase is Phase.DRAINED
                 edge = Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED_BEFORE_DRAIN
                 rebooting = progress.move(edge)
@@ -205,7 +211,7 @@ class SlotSteps(Struct, frozen=True):
         self._resume_grants(context)
         return rebooting
 
-    def _require_unseen_grant(
+    def _raise_unless_granted_or_rebooted(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> None:
         """Return if the host was granted a reboot, or has rebooted; else raise the step's error.
@@ -231,7 +237,7 @@ class SlotSteps(Struct, frozen=True):
             return
         raise error from None
 
-    def _require_late_reboot(self, context: NodeContext, error: RolloutError) -> None:
+    def _raise_unless_rebooting_late(self, context: NodeContext, error: RolloutError) -> None:
         """Return if the host goes down or boots after all; else raise why it has not rebooted.
 
         A host may have been granted its reboot again a moment ago, so it gets some time to go down.
@@ -311,6 +317,7 @@ class SlotSteps(Struct, frozen=True):
         return self._adopt_new_node(context, node)
 
     def _adopt_new_node(self, context: NodeContext, node: Node) -> Node:
+        """Mark the new Node of the same machine, and have the slot continue with it."""
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
         # The mark first, then the slot: after a crash in between, the mark leads to the node.
@@ -333,7 +340,7 @@ class SlotSteps(Struct, frozen=True):
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.REQUEST, self.timeout):
             if self.cached_slot.is_canceled:
-                # `_require_unseen_grant` looks once more for a grant.
+                # `_raise_unless_granted_or_rebooted` looks once more for a grant.
                 raise StoppedError(_CANCELED)
             if has_grant(node):
                 # A request thread, perhaps of another replica, has marked the phase already.
@@ -365,7 +372,7 @@ class SlotSteps(Struct, frozen=True):
                 continue
             if self.cached_slot.has_reported:
                 # A host that reports without a reboot no longer wants it. If only the kubelet is
-                # late, `_require_late_reboot` waits for its new boot ID.
+                # late, `_raise_unless_rebooting_late` waits for its new boot ID.
                 raise StoppedError(_CANCELED)
             if self.cached_slot.is_suspended:
                 # An earlier replica suspended grants, and ended before it returned the node.
@@ -493,7 +500,8 @@ class _DrainedCheck:
 
     def run_if_due(self) -> None:
         """Raise `RefilledError`, `DrainError` or `WithheldError` if the node must not reboot."""
-        if self.next_check is not None and not self.next_check.expired:
+        is_due = self.next_check is None or self.next_check.expired
+        if not is_due:
             return
         self.next_check = self.context.cluster.deadline(_CHECK_SECONDS)
         try:

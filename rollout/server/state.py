@@ -112,7 +112,9 @@ class SlotStore:
         if self._problem:
             return self._problem
         age = self.clock.monotonic() - self._read_at
-        return "" if age <= fresh_seconds else f"the slots were read {age:.0f} s ago"
+        if age <= fresh_seconds:
+            return ""
+        return f"the slots were read {age:.0f} s ago"
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
         """Write changed slots and return them; a conflict repeats `change`."""
@@ -143,7 +145,10 @@ class Leadership:
     _read_at: float = float("-inf")
 
     def read_holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
-        """Read the Lease if last read before `fresh_seconds`; may raise `ApiError`."""
+        """Return whether the lock's holder is alive; the Lease is read unless that is fresh.
+
+        Raises `ApiError`.
+        """
         # Before waiting for the mutex, so that threads that wait for it share one read.
         oldest_fresh_read = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:

@@ -214,7 +214,7 @@ class SlotRunner:
         planned = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # Only the replica that started the node could measure it before the drain.
+        # If another replica has started the node, it is too late to measure it before the drain.
         if not is_taken_up:
             self._baselines.update(
                 engine.health_monitor.measure([slot.node], dict(self._baselines))
@@ -361,8 +361,8 @@ class Worker:
 
     def _lead_if_nobody_does(self, run_on_lease: str) -> None:
         """Take the lock if nobody alive holds it; keep it only while slots need work."""
-        state = self._leadership.read_holder_state()
-        if state not in (HolderState.NOBODY, HolderState.GONE):
+        is_free = self._leadership.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
+        if not is_free:
             return
         cluster = PatientApi(self._server.api, self._server.clock)
         options = LockOptions(
@@ -383,6 +383,7 @@ class Worker:
                 self._leadership.own_lock = None
 
     def _work_while_leading(self, lock: LeaseLock, lead_end: GracefulStop) -> None:
+        """Keep a thread for each slot that needs work, until none does or the lock is lost."""
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             # First, so that the read shows what the ended threads have written.
             self._drop_ended_threads()
@@ -397,8 +398,8 @@ class Worker:
                 self._server.notice(error.message)
                 break
             for slot in self._slots_to_work_on():
-                pause = self._retry_pauses.get(slot.run_id)
-                is_due = pause is None or pause.expired
+                retry_pause = self._retry_pauses.get(slot.run_id)
+                is_due = retry_pause is None or retry_pause.expired
                 if is_due and slot.run_id not in self._threads:
                     self._start_thread(slot, lock, lead_end)
             self._pause(_BUSY_SECONDS)
