@@ -82,18 +82,25 @@ class PolicyGates:
         self._policy = self.plan.policy.gates
         self._schedule = Schedule.of(self._policy.windows)
         pools = {node.pool for node in self.plan.nodes}
-        self._schedules = {pool: self._schedule.in_pool(self.plan.policy, pool) for pool in pools}
-        self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
-        self._longest_wait = {
-            wave.index: max(node.wait_seconds for node in wave.nodes) for wave in self.plan.waves
+        self._schedule_by_pool = {
+            pool: self._schedule.in_pool(self.plan.policy, pool) for pool in pools
         }
+        self._wave_by_node: dict[str, Wave] = {}
+        # In seconds, by the wave's index.
+        self._longest_waits: dict[int, int] = {}
+        for wave in self.plan.waves:
+            self._wave_by_node.update((node.name, wave) for node in wave.nodes)
+            self._longest_waits[wave.index] = max(node.wait_seconds for node in wave.nodes)
+        # By node, or `_ANY_NODE`.
         self._timeouts: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
             lambda: _find_alert_problem(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
         self.health = ObjectHealth(self.cluster, self._policy.healthy, self.ports.evaluate)
-        self._unhealthy = CachedValue(self.health.find_problem, _FRESH_SECONDS, self.cluster.clock)
+        self._object_problem = CachedValue(
+            self.health.find_problem, _FRESH_SECONDS, self.cluster.clock
+        )
         # Hold a node for gates.timeout at most. The others, such as a closed window, have no limit.
         self._bounded_checks = (
             self._check_blocking_pods,
@@ -130,7 +137,9 @@ class PolicyGates:
                 return why_closed
         names = ", ".join(node.name for node in wave.nodes)
         question = f"Wave {wave.index} of {self.plan.last_wave}: {names}. Start it?"
-        if self.ports.confirmation and not self.ports.confirmation(question, self._is_stopped):
+        confirm = self.ports.confirmation
+        is_confirmed = confirm is None or confirm(question, self._is_stopped)
+        if not is_confirmed:
             return findings.WaveNotConfirmed(wave.index)
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
@@ -178,7 +187,7 @@ class PolicyGates:
         return GateAnswer(finding, is_final=True) if finding else OPEN
 
     def run_command_for_node(self, context: NodeContext) -> None:
-        wave = self._wave_of[context.name]
+        wave = self._wave_by_node[context.name]
         variables = {
             **_wave_variables(wave, self.plan),
             GateVariable.NODE: context.name,
@@ -197,7 +206,7 @@ class PolicyGates:
         return self.cluster.ask(lambda api: find_busy_controller(api, name, nodes))
 
     def is_window_closed(self, planned: PlannedNode) -> bool:
-        return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
+        return self._schedule_by_pool[planned.pool].why_closed(self.cluster.clock.now()) is not None
 
     def _is_stopped(self) -> bool:
         return self.stop.is_due
@@ -212,7 +221,7 @@ class PolicyGates:
         return findings.CommandRefused(answer) if answer else None
 
     def _check_window(self, node: PlannedNode) -> GateAnswer:
-        schedule = self._schedules[node.pool]
+        schedule = self._schedule_by_pool[node.pool]
         if not schedule:
             return OPEN
         now = self.cluster.clock.now()
@@ -243,9 +252,9 @@ class PolicyGates:
 
     def _seconds_needed(self, node: PlannedNode) -> float:
         """Estimate the node's drain and reboot."""
-        wave = self._wave_of[node.name]
+        wave = self._wave_by_node[node.name]
         drain_seconds = wave.estimate.drain
-        if node.wait_seconds < self._longest_wait[wave.index]:
+        if node.wait_seconds < self._longest_waits[wave.index]:
             # The wave's drain includes its longest wait for completion. This node waits less, so
             # its drain ends earlier.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
@@ -306,7 +315,7 @@ class PolicyGates:
         return GateAnswer(finding, is_general=finding is not None)
 
     def _check_health(self, _node: PlannedNode) -> GateAnswer:
-        problem = self._unhealthy.get() if self._policy.healthy else None
+        problem = self._object_problem.get() if self._policy.healthy else None
         return GateAnswer(problem, is_general=problem is not None)
 
     def _start_timeout(self, held_node: str) -> Deadline:

@@ -93,8 +93,8 @@ class LeaseLock:
 
     def __post_init__(self) -> None:
         self._clock = self.cluster.clock
-        self._interval = self.options.seconds / RENEWALS_PER_DURATION
-        self._api_for_renewals = self.cluster.api.within(self._interval)
+        self._renewal_interval = self.options.seconds / RENEWALS_PER_DURATION
+        self._api_for_renewals = self.cluster.api.within(self._renewal_interval)
         self._watch = self.options.watch or LeaseWatch(self._clock)
         self._collection = leases_path(self.options.namespace)
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
@@ -286,10 +286,10 @@ class LeaseLock:
     def _seconds_to_renewal(self, failures: int) -> float:
         """Return how long to wait after this many failures in a row: soon, then less and less."""
         if failures == 0:
-            return self._interval
+            return self._renewal_interval
         # The limit keeps the power small.
         doublings = min(failures - 1, 10)
-        return min(self._interval, _FIRST_PAUSE * 2.0**doublings)
+        return min(self._renewal_interval, _FIRST_PAUSE * 2.0**doublings)
 
     def _renew(self) -> None:
         with self._mutex:
@@ -321,7 +321,7 @@ class LeaseLock:
         self._is_lost = True
 
     def _release(self) -> None:
-        deadline = self.cluster.deadline_within(2 * self._interval)
+        deadline = self.cluster.deadline_within(2 * self._renewal_interval)
         with self._mutex, suppress(ApiError):
             retry_until(
                 deadline, lambda: self._release_by(self._api_for_renewals), self.cluster.notice

@@ -198,9 +198,9 @@ class RunMemory:
         self.check_may_act()
         memory = self.cluster.ask(lambda api: change_memory(api, self.namespace, change))
         self.require_fresh_read()
-        held = why_held(memory, version)
-        if held:
-            self.report.tell(VersionHeld(self.report.now, version, (), cause_of(held)))
+        why_held_now = why_held(memory, version)
+        if why_held_now:
+            self.report.tell(VersionHeld(self.report.now, version, (), cause_of(why_held_now)))
 
     def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
         """Remember how the node ended. A version that this holds is reported by `report_held`."""

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -201,7 +200,7 @@ def _check_keys(config_map: _ConfigMap) -> None:
 
 
 def _decode_last_wave(config_map: _ConfigMap) -> _StoredWave:
-    # Without its health, the next wave would not wait for workloads.
+    # An error is raised, because without this health the next wave would not wait for workloads.
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except DECODE_ERRORS as error:
@@ -271,16 +270,14 @@ class RunRecord:
         `BlockedError` if the other rollout is unfinished or not understood.
         """
         body = self._body(plan, holder)
-        self._write(partial(self._create_or_defer, body, plan.plan_id))
+        compare_and_swap(lambda: self._create_or_defer(body, plan.plan_id), self.document.origin)
 
     def write_deferred(self, run_id: str) -> None:
         """Replace another rollout's record, unless that is done."""
-        if self._deferred is not None:
-            self._write(partial(self._create_or_replace, self._deferred, run_id))
+        body = self._deferred
+        if body is not None:
+            compare_and_swap(lambda: self._create_or_replace(body, run_id), self.document.origin)
             self._deferred = None
-
-    def _write(self, attempt: Callable[[], None]) -> None:
-        compare_and_swap(attempt, self.document.origin)
 
     def _create_or_defer(self, body: dict[str, Any], run_id: str) -> None:
         stored = self._read_stored()

@@ -83,6 +83,7 @@ def abort(
             stop=stop,
         )
         undoing.release_slots()
+        # Once more: it may have changed before this process held the lock.
         unfinished = read_unfinished(api, lock_options.namespace, include_deferred=True)
         if unfinished is None:
             return Aborted(run_id, reverted=(), left_cordoned={})
@@ -110,7 +111,9 @@ class _Undoing(Struct, frozen=True):
         cordoned = {result.node: result.message for result in results if result.left_cordoned}
         reverted = tuple(result.node for result in results if not result.left_cordoned)
         if self.stop.is_due and cordoned:
+            # The record stays, so that another abort can continue.
             return Aborted(unfinished.run_id, reverted, cordoned, stopped=True)
+        # From here on, a stop is ignored.
         tainting = Tainting(self.cluster, self.check_may_act, self.report, GracefulStop())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         conditions = NodeConditions(
@@ -124,7 +127,8 @@ class _Undoing(Struct, frozen=True):
         # The steps above only report that the lock is lost. Whoever took it needs the record.
         self.check_may_act()
         record.end(complete=True)
-        if not unfinished.is_only_taints:
+        was_rollout = not unfinished.is_only_taints
+        if was_rollout:
             self._pause_unattended_passes(unfinished.run_id)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
         return Aborted(
@@ -133,7 +137,7 @@ class _Undoing(Struct, frozen=True):
             left_cordoned=cordoned,
             untainted=untainted,
             left_tainted=left_tainted,
-            stops_passes=not unfinished.is_only_taints,
+            stops_passes=was_rollout,
             versions={result.node: result.version for result in results if result.version},
         )
 
@@ -174,14 +178,15 @@ class _Undoing(Struct, frozen=True):
     def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
         """Mark nodes that stay cordoned as aborted: the record is about to go."""
         for marked in unfinished.marked_nodes:
-            if marked.node.name in left_cordoned:
-                task = self._task_of(marked, self.report, rules_of(unfinished))
-                try:
-                    mark_aborted(task)
-                except RolloutError as error:
-                    self.report.notice(
-                        f"warning: {task.name} does not show that it was aborted: {error.message}"
-                    )
+            if marked.node.name not in left_cordoned:
+                continue
+            task = self._task_of(marked, self.report, rules_of(unfinished))
+            try:
+                mark_aborted(task)
+            except RolloutError as error:
+                self.report.notice(
+                    f"warning: {task.name} does not show that it was aborted: {error.message}"
+                )
 
     def _pause_unattended_passes(self, run_id: str) -> None:
         """Have `rollout operate` start nothing until a person starts a rollout."""
@@ -198,6 +203,7 @@ class _Undoing(Struct, frozen=True):
             )
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
+        """Return the node; if that fails, the result says why, and that it is left cordoned."""
         task = self._task_of(marked, report, policy)
         result = NodeResult(
             node=task.name,
@@ -209,6 +215,7 @@ class _Undoing(Struct, frozen=True):
         try:
             self._check_stop()
             if marked.phase not in BEFORE_REBOOT:
+                # The host may be rebooting.
                 self._wait_until_safe(task)
                 self._undo_rollback(task)
             result = replace(result, version=self._read_version(task))
@@ -217,7 +224,8 @@ class _Undoing(Struct, frozen=True):
             result = replace(result, left_cordoned=False, edge=Edge.RETURNED)
         except (ApiNotFoundError, MarksGoneError) as error:
             # With the Node or its marks, the cordon may be gone, too.
-            is_cordoned = find_node_loss(task) is None and is_cordoned_now(task)
+            is_node_there = find_node_loss(task) is None
+            is_cordoned = is_node_there and is_cordoned_now(task)
             message = error.message if is_cordoned else ""
             result = replace(result, left_cordoned=is_cordoned, message=message)
         except RolloutError as error:

@@ -50,15 +50,15 @@ class Engine(Struct, frozen=True, kw_only=True):
         steps: Mapping[Phase, Step],
         *,
         taken_up_run_id: str | None,
-        own: OwnNode | None = None,
+        own_node: OwnNode | None = None,
     ) -> NodeResult:
         """Run the node's `steps`, one for each phase but the last.
 
-        `taken_up_run_id`: the run ID in the marks if an earlier process started it. `own`: the node
-        on which this process runs.
+        `taken_up_run_id`: the run ID in the marks if an earlier process started it. `own_node`: the
+        node on which this process runs.
         """
         is_taken_up = taken_up_run_id is not None
-        is_own_node = own is not None and own.name == planned.name
+        is_own_node = own_node is not None and own_node.name == planned.name
         context = NodeContext(
             planned=planned,
             run_id=taken_up_run_id or self.plan.plan_id,
@@ -72,7 +72,7 @@ class Engine(Struct, frozen=True, kw_only=True):
             engine=self,
             host=host,
             started_by_earlier_process=is_taken_up,
-            own_node=own if is_own_node else None,
+            own_node=own_node if is_own_node else None,
         )
         result = process_node(context, steps)
         # An earlier process may have set conditions, whatever this one does.

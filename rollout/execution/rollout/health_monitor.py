@@ -36,7 +36,11 @@ class NodeBaseline(Struct, frozen=True):
 
 
 class ReadinessSnapshot(Struct, frozen=True):
-    """The cluster at one moment, read as far as needed."""
+    """The cluster at one moment, read as far as needed.
+
+    It is compared with the health before. Nodes that are expected to be away are not missed, nor
+    are pods that were evicted from nodes in flight.
+    """
 
     unready_nodes: frozenset[str]
     # Counts a node's ready pods by their owner's UID.
@@ -131,8 +135,8 @@ class HealthMonitor(Struct, frozen=True):
         ready_nodes = frozenset(ready_now | in_flight.keys())
         measured = {}
         for node, ready_pods in ready_pods_of_nodes.items():
-            owners = {uid: workloads[uid] for uid in ready_pods if uid in workloads}
-            measured[node] = NodeBaseline(Health(owners, ready_nodes), ready_pods)
+            on_node = {uid: workloads[uid] for uid in ready_pods if uid in workloads}
+            measured[node] = NodeBaseline(Health(on_node, ready_nodes), ready_pods)
         return measured
 
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
@@ -187,8 +191,10 @@ class HealthMonitor(Struct, frozen=True):
             pause = _LONGEST_PAUSE
             if missing:
                 self.report.settling(wave, missing)
-                reading = self.cluster.clock.monotonic() - began
-                pause = min(pause, max(_SHORTEST_PAUSE, _PAUSE_PER_READING * reading))
+                # The slower the reads, the longer the pause.
+                reading_seconds = self.cluster.clock.monotonic() - began
+                fitting_pause = max(_SHORTEST_PAUSE, _PAUSE_PER_READING * reading_seconds)
+                pause = min(fitting_pause, _LONGEST_PAUSE)
             elif healthy_checks == self.policy.gates.health_checks - 1:
                 prepare_next()
             self.cluster.clock.wait(stop, pause)

@@ -30,6 +30,7 @@ def rehearse_on_api_server(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsa
         most=_AT_ONCE,
         name="rehearse",
     )
+    # They end in any order.
     by_name = {node.name: rehearsal for node, rehearsal in rehearsed}
     return tuple(by_name[node.name] for node in plan.nodes)
 

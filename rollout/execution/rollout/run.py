@@ -388,7 +388,7 @@ class Rollout(Struct, frozen=True):
                 host,
                 ssh_steps(host),
                 taken_up_run_id=taken_up_run_id,
-                own=self.own_node,
+                own_node=self.own_node,
             )
         except Exception as error:  # noqa: BLE001 - a defect costs one node
             seconds = engine.cluster.clock.monotonic() - began
