@@ -289,7 +289,7 @@ class NodeStep(JsonLine, frozen=True, tag="step"):
 
 
 class PodBlocked(JsonLine, frozen=True, tag="blocked"):
-    """A budget, a webhook, a policy or the API server does not allow an eviction now."""
+    """A budget, a webhook, a policy or the API server currently does not allow an eviction."""
 
     node: str
     pod: str

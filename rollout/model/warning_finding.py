@@ -77,7 +77,7 @@ class LongCompletion(WarningFinding, frozen=True):
 
 
 class BudgetClosed(WarningFinding, frozen=True):
-    """The budget allows no eviction now."""
+    """The budget currently allows no evictions."""
 
     kind = WarningKind.BUDGET_WAITING
     healthy: int

@@ -41,6 +41,7 @@ from rollout.report.columns import Column, Row, table_text, wrap
 from rollout.report.rules import rule_lines
 from rollout.report.sentences import absence_counts, plan_extent
 from rollout.wording.nodes import check_trouble
+from rollout.wording.words import object_name
 
 _COLUMNS = (
     Column("WAVE", right=True),
@@ -510,7 +511,6 @@ def planned_version(node: PlannedNode) -> str:
 
 # Leaving out nodes does not resolve these blockers.
 _START_BLOCKERS = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
-_KIND_TITLES = {"pdb": "PDB"}
 # The suffix that a controller such as a ReplicaSet adds to its name.
 _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
@@ -549,12 +549,7 @@ def _subject(objects: Sequence[str]) -> str:
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
         return f"{shortened(list(owners), most=3)} ({len(objects)} pods)"
-    return shortened([_kind_and_name(name) for name in objects], most=3)
-
-
-def _kind_and_name(name: str) -> str:
-    kind, _, name_of_kind = name.partition("/")
-    return f"{_KIND_TITLES.get(kind, kind)} {name_of_kind}".strip()
+    return shortened([object_name(name) for name in objects], most=3)
 
 
 _POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")))
@@ -601,7 +596,7 @@ def _place_lines(explanation: Explanation) -> Iterable[str]:
         yield f"  not in {waves}: {'; '.join(map(printable, because))}"
     if explanation.arrivals:
         pods = counted(explanation.arrivals, "pod")
-        where = "evicted in earlier waves will be running here"
+        where = "evicted in earlier waves will be running on this node"
         yield f"By then, {pods} {where}, and will be evicted again."
 
 

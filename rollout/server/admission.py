@@ -44,7 +44,7 @@ from rollout.server.nodes import (
 from rollout.server.protocol import AnswerKind, Denied, HostRequest
 from rollout.server.state import ServerContext
 from rollout.wording import text
-from rollout.wording.words import rollout_name
+from rollout.wording.words import object_name, rollout_name
 
 _MOST_NAMES = 3
 # In seconds: documents up to this age may deny a slot.
@@ -291,7 +291,7 @@ class SlotAdmission:
         blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
         if blockers:
             first = blockers[0]
-            raise Denied(AnswerKind.RIVAL, f"{first.object} {first.message}")
+            raise Denied(AnswerKind.RIVAL, f"{object_name(first.object)} {first.message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
         """Raise `Denied` if the forecast is that the drain fails."""
@@ -301,7 +301,7 @@ class SlotAdmission:
         if blockers:
             first = blockers[0]
             more = f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
-            why = f"{first.kind}: {first.object} {first.message}{more}"
+            why = f"{first.kind}: {object_name(first.object)} {first.message}{more}"
             raise Denied(
                 AnswerKind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}"
             )

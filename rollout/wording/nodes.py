@@ -11,7 +11,7 @@ from rollout.model.rivals import SELF_REBOOTS, STOPPED_BY_SETTING, Rival, SelfRe
 from rollout.model.text import counted, excerpt, joined, shell_word, shortened
 from rollout.model.timestamps import elapsed, seconds_since
 from rollout.model.update_checks import CheckState, service_text
-from rollout.wording.words import Words, words
+from rollout.wording.words import Words, object_name, words
 
 _MOST_NODES = 3
 _MOST_CHARACTERS = 60
@@ -336,7 +336,7 @@ def _rollout_runs_here(pod_name: str) -> str:
 
 @words.register
 def _drain_blocked(finding: findings.DrainBlocked) -> Words:
-    return Words(f"left out by --skip blocked: {finding.object} {finding.message}")
+    return Words(f"left out by --skip blocked: {object_name(finding.object)} {finding.message}")
 
 
 def check_trouble(update: UpdateStanding, now: datetime | None) -> str:

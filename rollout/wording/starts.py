@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 from rollout.model import finding as findings
 from rollout.model.text import counted, name_excerpt, shortened
-from rollout.wording.words import Words, unavailable_limit, words
+from rollout.wording.words import Words, object_name, unavailable_limit, words
 
 _MOST_FREEZES = 2
 _MOST_PODS = 3
@@ -71,7 +71,7 @@ def _blocking_pods(finding: findings.BlockingPods) -> Words:
 
 @words.register
 def _blocked_now(finding: findings.BlockedNow) -> Words:
-    return Words(f"{finding.object} {finding.message}")
+    return Words(f"{object_name(finding.object)} {finding.message}")
 
 
 @words.register

@@ -84,7 +84,7 @@ def _long_completion(finding: findings.LongCompletion) -> Words:
 
 @words.register
 def _longhorn_opens(_finding: findings.LonghornOpens) -> Words:
-    unless = "a volume has its last healthy replica here, or stays attached"
+    unless = "a volume has its last healthy replica on this node, or stays attached"
     fails = "in that case the drain times out (--drain-timeout)"
     return Words(f"Longhorn removes it after the node is cordoned, unless {unless}; {fails}")
 

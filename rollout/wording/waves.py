@@ -6,7 +6,7 @@ from rollout.model.cluster import CRITICAL
 from rollout.model.quantity import Duration
 from rollout.model.text import counted, joined
 from rollout.model.warning_finding import PlaceWarning
-from rollout.wording.words import Words, cause_of
+from rollout.wording.words import Words, cause_of, object_name
 
 
 def full_reason(reason: findings.WaveReason) -> str:
@@ -69,7 +69,8 @@ def _conflict_words(conflict: findings.WaveConflict) -> Words:
         case findings.CopiesShort(data=data):
             return _limited(data, f"{data} would not have enough healthy replicas")
         case findings.OwnerDown(owner=owner, pods=pods):
-            return _limited(owner, f"{owner} would lose all its {pods} pods at once")
+            name = object_name(owner)
+            return _limited(name, f"{name} would lose all its {pods} pods at once")
         case findings.BudgetExceeded(budget=budget, allowed=allowed):
             name = _budget_name(budget)
             consequence = f"more pods of {name} would be unavailable than it allows ({allowed})"
@@ -114,4 +115,4 @@ def _at_a_time(pods: int) -> str:
 
 
 def crowding_clause(crowded: PlaceWarning) -> str:
-    return f"together with these nodes, {crowded.subject} {cause_of(crowded.finding)}"
+    return f"together with these nodes, {object_name(crowded.subject)} {cause_of(crowded.finding)}"

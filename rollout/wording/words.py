@@ -50,6 +50,15 @@ def text(finding: Finding) -> str:
     return f"{phrase.cause} ({phrase.fix})" if phrase.fix else phrase.cause
 
 
+_KIND_TITLES = {"pdb": "PDB"}
+
+
+def object_name(key: str) -> str:
+    """Return `PDB shop/cart` for `pdb/shop/cart`."""
+    kind, _, name = key.partition("/")
+    return f"{_KIND_TITLES.get(kind, kind)} {name}".strip()
+
+
 def unavailable_limit(limit: Count | int, pool: str) -> str:
     """Return the setting and its limit; `pool` is empty for the rollout's."""
     if pool:

@@ -81,7 +81,7 @@ CAUSES = {
         last_replicas(),
         "w-2",
         1,
-        "replicaset/shop/web would lose all its 2 pods at once",
+        "replicaset shop/web would lose all its 2 pods at once",
     ),
     "room": (full(), "w-2", 1, "shop/p-2 will be down until the reboot is done"),
     "cordon": (
@@ -89,7 +89,7 @@ CAUSES = {
         "w-2",
         1,
         (
-            "together with these nodes, pod/shop/p-2 tolerates the unschedulable taint and fits on"
+            "together with these nodes, pod shop/p-2 tolerates the unschedulable taint and fits on"
             " no other node"
         ),
     ),

@@ -123,7 +123,7 @@ def test_the_last_replicas_of_an_owner_do_not_share_a_wave() -> None:
     plan = build_plan(inputs(nodes, pods=pods, policy=Policy(Count(3))))
     assert [len(wave.nodes) for wave in plan.waves] == [2, 1]
     assert plan.summary.waves_lower_bound == 2
-    assert "replicaset/shop/web" in plan.waves[0].because
+    assert "replicaset shop/web" in plan.waves[0].because
     together = build_plan(
         inputs(nodes, pods=[pod("web-0", "w-1"), pod("web-1", "w-1")], policy=Policy(Count(3)))
     )

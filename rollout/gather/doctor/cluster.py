@@ -21,6 +21,7 @@ from rollout.model.plan import (
 )
 from rollout.model.text import capitalize, counted, name_excerpt, shell_word, shortened
 from rollout.model.timestamps import elapsed
+from rollout.wording.words import object_name
 
 _SKEW_SECONDS = 30.0
 _ALL_EXCLUDED_FIX = Fix("Exclude fewer nodes: --exclude names all that are selected.")
@@ -295,12 +296,12 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
         reported.add(blocker.node)
         # Rivals have their own check, as have held versions.
         if blocker.kind is not BlockerKind.RIVAL:
-            message = f"{blocker.object.replace('/', ' ', 1)}: {blocker.message}"
+            message = f"{object_name(blocker.object)}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, _RESOLVE_FIX)
     for warning in plan.warnings:
         if warning.kind is not WarningKind.VERSION_HELD:
             reported.add(warning.node)
-            message = f"{warning.object.replace('/', ' ', 1)}: {warning.message}"
+            message = f"{object_name(warning.object)}: {warning.message}"
             yield warned(CheckName.DRAIN, warning.node or "cluster", message, _DETAILS_FIX)
     for node in plan.nodes:
         if node.name not in reported:
