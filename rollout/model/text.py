@@ -176,7 +176,8 @@ NaturalKey = tuple[tuple[int, int, str], ...]
 def natural_key(name: str) -> NaturalKey:
     """Return a key that sorts worker-2 before worker-10."""
     # Numbers sort by value, before words.
-    key = list[tuple[int, int, str]]()
-    for part in filter(None, _NUMBER.split(name)):
-        key.append((0, int(part), part) if part.isdigit() else (1, 0, part))
-    return tuple(key)
+    return tuple(
+        (0, int(part), part) if part.isdigit() else (1, 0, part)
+        for part in _NUMBER.split(name)
+        if part
+    )
