@@ -289,7 +289,7 @@ def test_each_kind_of_request_may_be_garbled(
     lab.inflict(*faults)
     ended = rollout(lab, *TWO_AT_ONCE, *WITH_A_LOCK).ends(0)
     assert (
-        "waiting for the API server: the answer to" in ended.stderr
+        "waiting for the API server: the response to" in ended.stderr
         or answer is FaultAnswer.BROKEN_OFF
     )
     missed = [
