@@ -21,10 +21,11 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Use --yes.") -> None:
 
 
 def ask(question: str, notes: Sequence[str] = ()) -> None:
-    """Raise `NotConfirmedError` unless the answer is yes."""
+    """Ask on the terminal. Raises `NotConfirmedError` unless the answer is yes."""
     try:
         for line in notes:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
+        # Wrapped with unbreakable spaces, so that the line does not break within the answers.
         prompt = fit_line(f"{printable(question)}? {_UNBROKEN_ANSWER}")
         sys.stderr.write(f"{prompt.replace(_UNBROKEN_ANSWER, _ANSWER)} ")
         sys.stderr.flush()
@@ -57,18 +58,20 @@ class TerminalConfirmation:
         """Return whether the wave may start. A stop request counts as a no."""
         if self._all_waves_confirmed:
             return True
-        accepted = "Type yes to start this wave, or all to start it and every later wave:"
-        sys.stderr.write(f"{fit_line(f'{printable(question)} {accepted}')} ")
+        instruction = "Type yes to start this wave, or all to start it and every later wave:"
+        sys.stderr.write(f"{fit_line(f'{printable(question)} {instruction}')} ")
         sys.stderr.flush()
         answer = _read_line(stopped).strip()
         self._all_waves_confirmed = answer == "all"
-        self.is_declined = answer not in ("yes", "all") and not stopped()
-        return answer in ("yes", "all")
+        is_confirmed = answer in ("yes", "all")
+        self.is_declined = not is_confirmed and not stopped()
+        return is_confirmed
 
 
 def _read_line(stopped: Callable[[], bool]) -> str:
-    """Return an empty string after a stop request."""
+    """Read a line from stdin. Returns an empty string after a stop request."""
     while not stopped():
+        # Wait only briefly for input, to notice a stop request.
         readable, _, _ = select.select([sys.stdin], [], [], _POLL_SECONDS)
         if readable:
             return sys.stdin.readline()

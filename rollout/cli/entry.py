@@ -28,7 +28,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     finally:
-        # Ctrl-C would replace the exit code, and print a traceback.
+        # From here on, Ctrl-C would only replace the exit code, and print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # The interpreter would look for garbage among all objects before it exits.
+        # Otherwise the interpreter looks for garbage among all objects before it exits.
         gc.freeze()

@@ -29,6 +29,7 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """Run typer's program, report its error if it fails, and return the exit code."""
     try:
         code = program(list(arguments), prog_name=program_name(), standalone_mode=False)
         sys.stdout.flush()
@@ -43,7 +44,7 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         return error_exit_code(error)
     finally:
         flush_or_discard()
-    # None unless the command ended with `typer.Exit`.
+    # A command that ends with `typer.Exit` returns its code, others return None.
     return code if isinstance(code, int) else ExitCode.OK
 
 
@@ -100,7 +101,7 @@ def _message_lines(error: BaseException, command_path: str) -> Iterator[str]:
         if error.hint:
             yield f"hint: {printable(error.hint)}"
     elif type(error).__name__ == "NoArgsIsHelpError":
-        # A group without a command prints its help.
+        # Raised for a group without a command, to print its help.
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
         yield f"{name}: error: {printable(_usage_message(error))}"
@@ -109,10 +110,11 @@ def _message_lines(error: BaseException, command_path: str) -> Iterator[str]:
         yield f"hint: {_advice_on_flag(error)}See '{path} --help' for usage."
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{name}: interrupted"
-    elif message := _system_message(error):
-        yield f"{name}: error: {printable(message)}"
+    elif _system_message(error):
+        yield f"{name}: error: {printable(_system_message(error))}"
         yield f"hint: {_DENIED}"
     else:
+        # A bug.
         yield f"{name}: error: {type(error).__name__}: {printable(str(error))}"
         yield f"hint: {_BUG}"
 
@@ -127,7 +129,8 @@ def _usage_message(error: typer.TyperException) -> str:
 
 def _system_message(error: BaseException) -> str:
     """Return what the operating system refused; empty for bugs."""
-    if isinstance(error, MemoryError) or _NO_THREAD in str(error):
+    lacks_memory = isinstance(error, MemoryError) or _NO_THREAD in str(error)
+    if lacks_memory:
         return str(error) or "there is not enough memory"
     if not isinstance(error, OSError):
         return ""
@@ -151,8 +154,9 @@ def _advice_on_flag(error: typer.TyperException) -> str:
     from rollout.cli.settings.schema import settings
 
     flag = str(getattr(error, "option_name", ""))
-    short = next((item for item in settings().values() if item.short == flag), None)
-    setting = short or settings().get(nearest(flag.lstrip("-")))
+    # Another command may have this flag.
+    setting_of_short_flag = next((item for item in settings().values() if item.short == flag), None)
+    setting = setting_of_short_flag or settings().get(nearest(flag.lstrip("-")))
     if setting and not setting.flag:
         return f"{setting.name} has no flag: write --set {setting.name}=VALUE. "
     if setting and setting.name in PLANNED and context.command.name == _RESUME:

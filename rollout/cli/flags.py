@@ -118,7 +118,10 @@ def _pop_settings(
     *,
     of_another: bool,
 ) -> CommandSettings:
-    """Take the shared flags out of what the command received, and merge all settings."""
+    """Remove the shared flags from what the command received, and merge all settings.
+
+    Only the settings `with_variables` can be set in the environment.
+    """
     config = received.pop("config")
     file = SettingsFile(str(config or "")) if of_another else read_file(config)
     set_values = assignments(received.pop("set_") or ())
@@ -132,6 +135,7 @@ def _shared_parameters(
     help_by_setting: Mapping[str, str],
     formats: Sequence[OutputFormat],
 ) -> Iterator[inspect.Parameter]:
+    """Yield the parameters that `takes` adds to a command: its settings, --config and --set."""
     for name, setting in setting_by_parameter.items():
         words = formats if setting.name == _FORMAT else setting.words
         yield _parameter(name, _annotation(setting, help_by_setting[setting.name], words))
@@ -183,7 +187,7 @@ def _merge_typed_settings(
     flags = {
         item.name: PlacedValue(value, f"--{item.flag}")
         for item, value in flag_values.items()
-        # Flags that are not given are None or empty.
+        # A flag that was not typed is None or empty.
         if value not in (None, [])
     }
     if node_arguments:
@@ -197,9 +201,11 @@ def _merge_typed_settings(
 
 def _check_format(settings: CommandSettings, formats: Sequence[OutputFormat]) -> None:
     chosen = settings.output.format
+    if chosen in formats:
+        return
     # Text is the default, and a settings file may choose it for the commands that print text.
-    is_unspecified = chosen in _TEXT and _FORMAT not in settings.typed
-    if chosen not in formats and not is_unspecified:
+    is_for_other_commands = chosen in _TEXT and _FORMAT not in settings.typed
+    if not is_for_other_commands:
         raise UsageError(
             f"-o {chosen} is not available for this command",
             hint=f"Use -o with {', '.join(formats)}.",
@@ -213,8 +219,9 @@ def split_off_plan(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
     """
     if len(words) != 1:
         return None, words
-    file = Path(words[0])
-    is_plan = file.is_file() or not _may_be_nodes(words[0])
+    [word] = words
+    file = Path(word)
+    is_plan = file.is_file() or not _may_be_nodes(word)
     return (file, ()) if is_plan else (None, words)
 
 
@@ -239,8 +246,9 @@ def _flag_help(
 ) -> str:
     """Return the help with its default: `How long to wait [10m]`."""
     text = helps.get(setting.name, setting.help)
-    default = "" if setting.kind is bool else default_text(setting.default)
-    if setting.name == _VERBOSE:
+    default = default_text(setting.default)
+    # The flag itself says it.
+    if setting.kind is bool or setting.name == _VERBOSE:
         default = ""
     if setting.name == _FORMAT:
         text = f"Output format: {_either(formats)}"
@@ -257,7 +265,8 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _annotation(setting: Setting, text: str, words: Sequence[str]) -> Any:
-    """Return the type of the parameter, with its flag. None stands for a flag that is not given."""
+    """Return the type of the parameter, with its flag. A flag that is not typed is None."""
+    # `-vv` counts 2.
     is_counter = setting.name == _VERBOSE
     names = [f"--{setting.flag}"]
     if setting.default is True:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 def gate_ports(
     settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None
 ) -> GatePorts:
-    """Return the gates of a run. Raises `UsageError` for settings that have no effect.
+    """Return what the gates of a run ask: a command, a person, Prometheus and so on.
 
     `alerts` are the plan's; only the Prometheus of the settings gets the token. No node starts that
-    cannot finish before the `deadline`.
+    cannot finish before the `deadline`. Raises `UsageError` for settings that have no effect.
     """
     alert_settings = settings.alerts
     if alert_settings.silence and not alert_settings.alertmanager_url:
@@ -58,6 +58,7 @@ def gate_ports(
 def _alert_source(alerts: AlertPolicy, settings: AlertsSettings) -> AlertSource:
     from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 
+    # Empty if a plan names another Prometheus, which must not get it.
     token = token_for(alerts.url, settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, ""))
     return PrometheusAlerts(
         alerts.url,

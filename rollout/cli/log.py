@@ -25,7 +25,8 @@ _SHORT_SECONDS = 10.0
 def log_command(command: str, verbosity: int) -> Iterator[None]:
     """Log stages in this context. A nested command logs as part of the outer one."""
     root = logging.getLogger(_ROOT)
-    if root.handlers or not verbosity:
+    is_nested = bool(root.handlers)
+    if is_nested or not verbosity:
         yield
         return
     handler = _StderrHandler(logging.INFO if verbosity == 1 else logging.DEBUG)
@@ -51,13 +52,15 @@ def stage(name: str) -> Iterator[Callable[[str], None]]:
     """Log how long this stage takes, with the notes that are added by the yielded function."""
     began = time.monotonic()
     notes = list[str]()
-    outcome = "failed"
+    has_failed = True
     try:
         yield notes.append
-        outcome = ""
+        has_failed = False
     finally:
         duration = _duration(time.monotonic() - began)
-        remarks = ", ".join(filter(None, (outcome, *notes)))
+        if has_failed:
+            notes.insert(0, "failed")
+        remarks = ", ".join(note for note in notes if note)
         _STAGES.info("%s %s%s", name, duration, f": {remarks}" if remarks else "")
 
 

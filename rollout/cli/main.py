@@ -57,7 +57,7 @@ def root(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     if any(name.startswith("ROLLOUT_") for name in os.environ):
-        # Help does not load the schema, which is slow.
+        # Imported only if needed, because it loads the schema of the settings, which is slow.
         from rollout.cli.settings.reading import unknown_variables
 
         warn(*unknown_variables(os.environ))
@@ -68,7 +68,7 @@ def root_command() -> Any:
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)
-    # Imports each command only when it is looked up.
+    # Each command is imported only when it is looked up.
     group.commands = Commands(COMMANDS)
     return group
 

@@ -70,20 +70,22 @@ class PlainValue:
     """Reads values by type, in place of typer's reader, which loads pydantic (0.15 s)."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Convert the typed text of a parameter. Raises `BadParameter` if it is invalid."""
         setting = _setting_of(param.type_descriptor)
         is_list = param.multiple or param.nargs == -1
         items = (value or ()) if is_list else [value]
+        # Defaults have their type already, and are no texts.
         texts = [item for item in items if isinstance(item, str)]
-        is_given = value != param.default
-        if is_given and any(map(is_blank, texts)):
+        is_typed = value != param.default
+        if is_typed and any(is_blank(text) for text in texts):
             # An empty --node would select all nodes.
             why = "it is empty; was a shell variable unset?"
             raise typer.BadParameter(why, ctx=ctx, param=param)
         try:
             if is_list:
                 return [setting.read(text) for text in texts]
-            # Other values have their type already.
-            return setting.read(value) if texts and setting.kind is not bool else value
+            needs_reading = texts and setting.kind is not bool
+            return setting.read(value) if needs_reading else value
         except UsageError as error:
             why = f"{error.message}. {error.hint}"
             raise typer.BadParameter(why, ctx=ctx, param=param) from error
@@ -92,6 +94,7 @@ class PlainValue:
 
 
 def _setting_of(descriptor: Any) -> Setting:
+    """Return how to read a parameter that typer describes."""
     kind = descriptor.annotation
     declared = descriptor.parameter_info
     return Setting(
@@ -117,7 +120,10 @@ class Commands(UserDict[str, Any]):
 
 
 def _import_command(name: str, description: str) -> Any:
-    """Return a command: the app `NAME_app` of its module, else the function `NAME`."""
+    """Return a command for click: the app `NAME_app` of its module, else the function `NAME`.
+
+    `rollout lab` has such an app, because it has commands of its own.
+    """
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_MODULES.get(name, function)}")
     application = getattr(module, f"{function}_app", None)
@@ -136,8 +142,8 @@ class _QuickValues:
     """Reads values by `PlainValue`; during a completion, leaves them as typed."""
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
+        is_completion = ctx.resilient_parsing
         for parameter in self.get_params(ctx):  # type: ignore[attr-defined]
-            is_completion = ctx.resilient_parsing
             if is_completion:
                 parameter.process_value = lambda _context, value: value
             else:
@@ -160,7 +166,7 @@ class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
     def shell_complete(  # type: ignore[override]
         self, ctx: typer.Context, incomplete: str
     ) -> list[Any]:
-        # No command has to be imported.
+        # Stand-ins that only have a description, so that no command has to be imported.
         self.commands = {
             name: TyperCommand(name, short_help=description, add_help_option=False)
             for name, description in self.commands.data.items()

@@ -16,6 +16,7 @@ _DEFAULT = ":0"
 
 
 def main() -> None:
+    """Print completions of the words for `kubectl node-rollout`, as bash would ask for them."""
     prepare_streams()
     words = sys.argv[1:]
     os.environ["_ROLLOUT_COMPLETE"] = "complete_bash"

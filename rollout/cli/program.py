@@ -60,6 +60,7 @@ def with_program_name(text: str) -> str:
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:
+        # A quotation may be a command of someone else, so it stays as it is.
         if found["quoted"]:
             return found["quoted"]
         if found["in_sentence"]:

@@ -45,23 +45,24 @@ def stopped_by_signals(
     `effect` says what the stop does, if not to a rollout. A live display shows the stop itself.
     """
     echo = Echo(sys.stderr) if has_live_display else None
+    # SIGTSTP is Ctrl-Z, before which the terminal's echo is turned on again.
     watched = (*_STOP_SIGNALS, signal.SIGTSTP) if echo else _STOP_SIGNALS
-    # `nohup` ignores SIGHUP.
+    # Signals that are ignored stay so: `nohup` ignores SIGHUP.
     numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
     effect = effect or (_REVERTING if stop.revert else _FINISHING)
     message = "" if has_live_display else f"Stopping: {effect}. {_AGAIN}"
 
     def ignore(_number: int, _frame: FrameType | None) -> None:
-        """Without a handler, the interpreter does not write to the pipe."""
+        """Do nothing. Without a handler, the interpreter does not write to the signal pipe."""
 
     with (
-        _signal_pipe(lambda end: _stop_on_signals(end, stop, message, echo), numbers, ignore),
+        _signal_pipe(lambda pipe: _stop_on_signals(pipe, stop, message, echo), numbers, ignore),
         echo or nullcontext(),
     ):
         try:
             yield
         finally:
-            # Another SIGHUP must not cut short the final output.
+            # After a stop, another SIGHUP must not cut short the final output.
             if stop.is_due:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -84,7 +85,7 @@ def interrupted_by_signals(
     numbers = (*_ENDING_SIGNALS, signal.SIGTSTP) if echo else _ENDING_SIGNALS
     with (
         _signal_pipe(
-            lambda end: _request_on_signals(end, stop, is_ignoring, echo), numbers, interrupt
+            lambda pipe: _request_on_signals(pipe, stop, is_ignoring, echo), numbers, interrupt
         ) as pipe,
         _repeating_dropped_interrupts(pipe),
     ):
@@ -93,7 +94,10 @@ def interrupted_by_signals(
 
 @contextmanager
 def _repeating_dropped_interrupts(pipe: int) -> Iterator[None]:
-    """Have `_request_on_signals` repeat interruptions that the interpreter drops in `__del__`."""
+    """Have `_request_on_signals` repeat interruptions that the interpreter drops.
+
+    It drops a `KeyboardInterrupt` that is raised in a `__del__`, and calls the hook instead.
+    """
     previous_hook = sys.unraisablehook
 
     def report_dropped(dropped: "sys.UnraisableHookArgs") -> None:
@@ -128,9 +132,10 @@ def _signal_pipe(
     numbers: Sequence[int],
     handler: Callable[[int, FrameType | None], None],
 ) -> Iterator[int]:
-    """Yield the writing end of a pipe that gets one byte per signal.
+    """Yield the writing end of a pipe to which the interpreter writes the number of each signal.
 
-    `read_signals` reads the other end in a thread, until the pipe ends.
+    `read_signals` reads the other end in a thread, until the pipe ends: a thread can act on a
+    signal while the main thread is busy. `handler` is called in the main thread, too.
     """
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)
@@ -145,7 +150,7 @@ def _signal_pipe(
             if signal.getsignal(number) is handler:
                 signal.signal(number, previous)
         signal.set_wakeup_fd(previous_end)
-        # Ends the reader.
+        # Then the reader reads the end of the pipe, and ends.
         os.close(writing_end)
         reader.join()
         os.close(reading_end)
@@ -154,11 +159,15 @@ def _signal_pipe(
 def _request_on_signals(
     pipe: int, stop: GracefulStop, is_ignoring: threading.Event, echo: Echo | None
 ) -> None:
-    """Request the stop in this thread. The main thread may hold the stop's mutex."""
+    """Request the stop for each signal in the pipe. Empty data is the end of the pipe.
+
+    In a thread of its own, because the main thread may hold the stop's mutex when a signal comes.
+    """
     while data := os.read(pipe, 1):
         if data == _DROPPED:
-            may_repeat = not is_ignoring.wait(_SECONDS_UNTIL_REPEAT)
-            if may_repeat:
+            # Not at once, when the interpreter may drop it again.
+            is_ignored_by_now = is_ignoring.wait(_SECONDS_UNTIL_REPEAT)
+            if not is_ignored_by_now:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         elif data[0] in _ENDING_SIGNALS:
             stop.request()
@@ -167,7 +176,10 @@ def _request_on_signals(
 
 
 def _stop_on_signals(pipe: int, stop: GracefulStop, message: str, echo: Echo | None) -> None:
-    """The first signal requests the stop; another SIGINT or SIGTERM ends the process."""
+    """Act on each signal in the pipe: the first requests the stop, a second ends the process.
+
+    SIGHUP is never the second. Empty data is the end of the pipe.
+    """
     is_stopping = False
     while data := os.read(pipe, 1):
         number = data[0]
@@ -176,6 +188,7 @@ def _stop_on_signals(pipe: int, stop: GracefulStop, message: str, echo: Echo | N
         elif number in _STOP_SIGNALS and not is_stopping:
             is_stopping = True
             stop.request()
+            # SIGHUP comes when a terminal is closed.
             discard_lost_terminals()
             _drop_duplicates(pipe)
             if message:

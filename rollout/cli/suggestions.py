@@ -26,7 +26,7 @@ _TERMINAL = (0, 2)
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the last name of a list such as `node/a,node/b`, except names already typed."""
     before, comma, last = incomplete.rpartition(",")
-    prefix = next(filter(last.startswith, NODE_PREFIXES), "")
+    prefix = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
     typed_names = {*before.split(","), *_typed_node_names(context)}
     names = [name for name in _query_cluster(context, _read_node_names) if name not in typed_names]
     return _starting_with(incomplete, [f"{before}{comma}{prefix}{name}" for name in names])
@@ -41,6 +41,7 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the ID of a run: first those of the current cluster, each the latest first."""
     from rollout.adapters.journal import (
         is_same_api_server,
         latest_first,
@@ -51,13 +52,16 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
 
     with _quiet_terminal(), suppress(Exception):
         files = latest_first(list_journals())
-        # Runs of the current cluster come first.
+        # Without a current cluster, the order stays.
         with suppress(Exception):
             cluster = _read_settings(context).cluster
             api_server = find_login(cluster.kubeconfig, cluster.context or None).server
-            files = sorted(
-                files, key=lambda path: not is_same_api_server(api_server, read_api_server(path))
-            )
+
+            def is_of_other_cluster(path: Path) -> bool:
+                return not is_same_api_server(api_server, read_api_server(path))
+
+            # False sorts first, and the sort keeps the order of equals.
+            files = sorted(files, key=is_of_other_cluster)
         return _starting_with(incomplete, (file.stem for file in files))
     return []
 
@@ -83,19 +87,23 @@ def _typed_node_names(context: typer.Context) -> Iterator[str]:
     for values in context.params.values():
         if not isinstance(values, list | tuple):
             continue
-        for word in ",".join(map(str, values)).split(","):
-            is_prefix_only = word in ("", *NODE_PREFIXES)
-            if not is_prefix_only:
+        all_values = ",".join(str(value) for value in values)
+        for word in all_values.split(","):
+            has_name = word not in ("", *NODE_PREFIXES)
+            if has_name:
                 yield parse_node_name(word)
 
 
 def _query_cluster(
     context: typer.Context, query: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return what `query` reads; nothing after an error or timeout."""
+    """Return what `query` reads from the API server and lock.namespace.
+
+    Nothing after an error or a timeout, because a completion cannot report problems.
+    """
     from rollout.threads import in_background
 
-    def answer() -> list[str]:
+    def connect_and_query() -> list[str]:
         from rollout.adapters.kube.api import connect
 
         settings = _read_settings(context)
@@ -104,12 +112,13 @@ def _query_cluster(
         return list(query(api, settings.lock.namespace))
 
     with _quiet_terminal(), suppress(Exception):
-        future: Future[list[str]] = in_background(answer, "completion")
+        future: Future[list[str]] = in_background(connect_and_query, "completion")
         return future.result(_TIMEOUT_SECONDS)
     return []
 
 
 def _read_settings(context: typer.Context) -> "CommandSettings":
+    """Return the settings of the half-typed command, as far as they choose the cluster."""
     from rollout.cli.settings.reading import (
         PlacedValue,
         assignments,
@@ -162,6 +171,7 @@ def _read_failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
 
 
 def _read_rebooted_versions(api: "ClusterApi", _namespace: str) -> Iterable[str]:
+    """Return the versions into which rollouts have rebooted nodes."""
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.node_marks import last_result
 

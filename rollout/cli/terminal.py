@@ -54,6 +54,7 @@ def write_to_stderr(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
+    """Wrap a line for stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -159,6 +160,7 @@ class Echo:
             attributes = termios.tcgetattr(self._descriptor)
             was_on = bool(attributes[_LOCAL_MODES] & termios.ECHO)
             if was_on != on:
+                # Flip the bit.
                 attributes[_LOCAL_MODES] ^= termios.ECHO
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
                 self._is_off = not on
@@ -175,7 +177,7 @@ def _is_foreground(descriptor: int) -> bool:
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:
-        # It is not the controlling terminal, and only that one stops background processes.
+        # Not the controlling terminal: only that one stops background processes.
         return True
 
 
@@ -209,7 +211,8 @@ def prepare_streams() -> None:
     """Open /dev/null for closed standard streams, and escape what cannot be encoded."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
-            # `os.open` takes the lowest free number: in this order, the closed stream's.
+            # `os.open` takes the lowest free number. In the order of `_STREAMS`, that is the number
+            # of the closed stream.
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))

@@ -51,6 +51,7 @@ def cluster_place(settings: Settings, api: ClusterApi) -> str:
 
 
 def host_shell(options: SshSettings) -> HostExecutor:
+    """Return what runs commands on hosts: ssh or ansible, by the settings, with a log."""
     from rollout.adapters.ssh.logged_shell import logged_shell
 
     if options.executor is Executor.ANSIBLE:
@@ -96,6 +97,7 @@ def read_ansible_inventory(options: SshSettings, defaults: "SshDefaults") -> "In
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
+    """Return a function that renders the metrics of these collectors and of this process."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()

@@ -21,47 +21,51 @@ _RULES_OF_SETTING = {
 _RULE_OF_TABLE = {"pool": POOL, "critical": "[[critical]]", "gates_healthy": "[[gates.healthy]]"}
 
 
-def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
-    """Return an interrupted rollout's rules with the time-outs that are set now."""
+def with_current_timeouts(planned: Policy, current: CommandSettings) -> Policy:
+    """Return the policy of an interrupted rollout with the time-outs that are set now."""
 
-    def latest(name: str, planned: Duration, now: Duration) -> Duration:
-        # Nobody has set a default, so the planned value stays.
-        return now if name in current.places else planned
+    def choose(name: str, planned_timeout: Duration, current_timeout: Duration) -> Duration:
+        # A default, which nobody has set, does not replace the planned time-out.
+        is_set = name in current.places
+        return current_timeout if is_set else planned_timeout
 
-    gates = rules.gates
-    hooks = rules.gates.hooks
+    gates = planned.gates
+    hooks = planned.gates.hooks
     reboot = current.reboot
-    drain_timeout = latest("drain.timeout", rules.drain.timeout, current.drain.timeout)
-    completion = rules.drain.completion
-    completion_timeout = latest(
+    drain_timeout = choose("drain.timeout", planned.drain.timeout, current.drain.timeout)
+    completion = planned.drain.completion
+    completion_timeout = choose(
         "drain.wait-for-completion-timeout",
         completion.timeout,
         current.drain.wait_for_completion_timeout,
     )
-    gate_timeout = latest("gates.timeout", gates.timeout, current.gates.timeout)
-    hook_timeout = latest("gates.hook-timeout", hooks.timeout, current.gates.hook_timeout)
+    gate_timeout = choose("gates.timeout", gates.timeout, current.gates.timeout)
+    hook_timeout = choose("gates.hook-timeout", hooks.timeout, current.gates.hook_timeout)
     current_pools = {pool.name: pool for pool in current.pool}
     return replace(
-        rules,
+        planned,
         drain=replace(
-            rules.drain,
+            planned.drain,
             timeout=drain_timeout,
             completion=replace(completion, timeout=completion_timeout),
         ),
-        reboot_timeout=latest("reboot.timeout", rules.reboot_timeout, reboot.timeout),
-        ready_timeout=latest("reboot.ready-timeout", rules.ready_timeout, reboot.ready_timeout),
-        settle_timeout=latest(
-            "waves.settle-timeout", rules.settle_timeout, current.waves.settle_timeout
+        reboot_timeout=choose("reboot.timeout", planned.reboot_timeout, reboot.timeout),
+        ready_timeout=choose("reboot.ready-timeout", planned.ready_timeout, reboot.ready_timeout),
+        settle_timeout=choose(
+            "waves.settle-timeout", planned.settle_timeout, current.waves.settle_timeout
         ),
         gates=replace(gates, timeout=gate_timeout, hooks=replace(hooks, timeout=hook_timeout)),
         pools=tuple(
-            _with_pool_timeouts(pool, current_pools.get(pool.name)) for pool in rules.pools
+            _with_pool_timeouts(pool, current_pools.get(pool.name)) for pool in planned.pools
         ),
     )
 
 
 def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
-    """`current` is None for a pool that is not in the settings now."""
+    """Return the pool with the time-outs that are set now.
+
+    `current` is None for a pool that is not in the settings now.
+    """
     if current is None:
         return pool
     return replace(
@@ -76,10 +80,11 @@ def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
     """Yield a sentence for each time-out that changed, and each pool that keeps its own."""
     old_rules = _written_rules(before)
     new_rules = _written_rules(after)
-    changed = []
+    changed_rules = []
     for rule, value in new_rules.items():
+        # Pools are compared below, one by one.
         if value != old_rules[rule] and rule != POOL:
-            changed.append(rule)
+            changed_rules.append(rule)
             yield f"{rule} is {value} from now on; it was {old_rules[rule]}"
     for old_pool, pool in zip(before.pools, after.pools, strict=True):
         for name in ("drain_timeout", "reboot_timeout", "ready_timeout"):
@@ -89,31 +94,34 @@ def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
             if value != old_value:
                 was = old_value or "unset"
                 yield f"the pool {pool.name} has {key} {value} from now on; it was {was}"
-            elif value is not None and f"--{key}" in changed:
+            elif value is not None and f"--{key}" in changed_rules:
+                # The new time-out does not reach this pool.
                 yield f"the pool {pool.name} keeps its own {key}, {value}"
 
 
 def settings_without_effect(
-    current: CommandSettings, rules: Policy, selection: Selection, *, changeable: Container[str]
+    current: CommandSettings, planned: Policy, selection: Selection, *, changeable: Container[str]
 ) -> Iterator[str]:
-    """Yield a sentence for each variable and file setting that differs from these rules.
+    """Yield a sentence for each variable and file setting that differs from the existing plan.
 
     Settings in `changeable` have an effect. Flags are refused elsewhere.
     """
     # The plan holds the calendar's events, so the file is not read.
     policy_now = policy_of(current.without_calendar())
     current_rules = {**_written_rules(policy_now), **_selection_settings(selection_of(current))}
-    planned_rules = {**_written_rules(rules), **_selection_settings(selection)}
+    planned_rules = {**_written_rules(planned), **_selection_settings(selection)}
     for name, place in current.places.items():
-        if name in current.typed or name not in PLANNED or name in changeable:
+        is_fixed_by_plan = name in PLANNED and name not in changeable
+        if name in current.typed or not is_fixed_by_plan:
             continue
         flag = settings()[name].flag
         default_rule = f"--{flag}" if flag else name
         for rule in _RULES_OF_SETTING.get(name, (default_rule,)):
-            planned = planned_rules.get(rule)
-            # The calendar's events cannot be compared.
-            if current_rules.get(rule) != planned or name == "gates.calendar":
-                value = "" if name.startswith("alerts.") else f" ({planned or 'none'})"
+            planned_text = planned_rules.get(rule)
+            is_same = current_rules.get(rule) == planned_text
+            # A calendar cannot be compared, because its file was not read.
+            if not is_same or name == "gates.calendar":
+                value = "" if name.startswith("alerts.") else f" ({planned_text or 'none'})"
                 yield f"{place} has no effect: {rule} stays as it was planned{value}"
     for table, rule in _RULE_OF_TABLE.items():
         if getattr(current, table) and current_rules.get(rule) != planned_rules.get(rule):
@@ -123,10 +131,11 @@ def settings_without_effect(
 
 def _written_rules(policy: Policy) -> Mapping[str, str]:
     """Return the text of each rule by its flag or key. The text of `POOL` has all pools."""
-    rules: dict[str, str] = {}
+    texts: dict[str, list[str]] = {}
+    # A rule with several values, such as a window, comes several times.
     for rule, value in flat_rules(policy_document(policy)):
-        rules[rule] = "; ".join(filter(None, (rules.get(rule), value_text(value))))
-    return rules
+        texts.setdefault(rule, []).append(value_text(value))
+    return {rule: "; ".join(text for text in parts if text) for rule, parts in texts.items()}
 
 
 def _selection_settings(selection: Selection) -> Mapping[str, str]:

@@ -101,6 +101,7 @@ class CommandSettings(Settings):
         """
         words = [command]
         subcommand = command.split()[1]
+        # Settings and whole tables whose flags the command has.
         flags = _FLAGS_OF_COMMAND.get(subcommand, ())
         if subcommand == _RESUME and not self.file:
             # The record has the typed time-outs, and no file can change them.
@@ -112,9 +113,11 @@ class CommandSettings(Settings):
             is_present = name in command or typed_as in command.split()
             if settings()[name].is_secret or is_present or name in refused:
                 continue
-            table = name.partition(".")[0]
-            is_flag = not typed_as.startswith("--set")
-            if is_flag and accepted_flags.isdisjoint((name, table)):
+            table, _, _ = name.partition(".")
+            has_flag = name in accepted_flags or table in accepted_flags
+            # Every command accepts --set.
+            is_typed_with_set = typed_as.startswith("--set")
+            if not has_flag and not is_typed_with_set:
                 continue
             items = value if isinstance(value, list) else [value]
             for item in items:
@@ -136,7 +139,8 @@ class CommandSettings(Settings):
 def _flag_words(name: str, item: Any, typed_as: str) -> Sequence[str]:
     """Return one value as typed: `--force`, `--set drain.force=true` or `--node web-1`."""
     if isinstance(item, bool):
-        return [f"--{'' if item else 'no-'}{settings()[name].flag}"]
+        negation = "" if item else "no-"
+        return [f"--{negation}{settings()[name].flag}"]
     if typed_as.startswith("--set"):
         return ["--set", shell_word(f"{name}={item}")]
     return [typed_as, shell_word(str(item))]
@@ -150,7 +154,11 @@ class SettingsFile(Struct, frozen=True):
     document: Mapping[str, Any] = {}
 
     def place(self, table: str, key: str = "", number: int = 1) -> str:
-        """Return the line of this key, or else of table `number`, from 1: `rollout.toml:12`."""
+        """Return the line of this key, or else of its table: `rollout.toml:12`.
+
+        Of several tables with this name, it is the one with this `number`, from 1. TOML readers do
+        not tell lines, so this searches the text.
+        """
         key = re.escape(key or table)
         table = re.escape(table)
         header = re.compile(rf"^[ \t]*\[+\s*{table}\s*\]", re.MULTILINE)
@@ -169,12 +177,14 @@ class SettingsFile(Struct, frozen=True):
         Raises `UsageError` for an unknown or a missing key.
         """
         for number, table in enumerate(self._raw_tables(name), 1):
+            # How messages name a key of this table.
             prefix = f"{name}."
             if name in LISTS:
                 prefix = f"[[{name}]] {table.get('name') or f'number {number}'}: "
             values = self._placed_values(name, table, number, prefix)
             for key, setting in settings_in(name).items():
-                if setting.is_required and table.get(key) in (None, ""):
+                is_missing = table.get(key) in (None, "")
+                if setting.is_required and is_missing:
                     place = self.place(name, number=number)
                     raise UsageError(
                         f"{place}: {prefix}{key} is missing", hint=f"{key}: {setting.help}."
@@ -184,10 +194,12 @@ class SettingsFile(Struct, frozen=True):
     def _placed_values(
         self, name: str, table: Mapping[str, Any], number: int, prefix: str
     ) -> SettingValues:
+        """Return the table's values with their places. `prefix` comes before a key in messages."""
         values: dict[str, PlacedValue] = {}
         for key, value in table.items():
-            # A list such as `gates.healthy` is read under its own name.
-            if f"{name}.{key}" in LISTS:
+            is_list_of_tables = f"{name}.{key}" in LISTS
+            # Such as `gates.healthy`, which is read under its own name.
+            if is_list_of_tables:
                 continue
             place = f"{self.place(name, key, number)}: {prefix}{key}"
             if key not in settings_in(name):
@@ -205,7 +217,10 @@ class SettingsFile(Struct, frozen=True):
         return value
 
     def _raw_tables(self, name: str) -> list[Mapping[str, Any]]:
-        """Raise `UsageError` unless the file has a table, or a list of tables, here."""
+        """Return the tables of this name as TOML has them: exactly one, or any number for `LISTS`.
+
+        Raises `UsageError` if the file has something else here.
+        """
         if name not in LISTS:
             table = self._value_at(name, {})
             if isinstance(table, Mapping):
@@ -226,7 +241,7 @@ def read_file(path: Path | None) -> SettingsFile:
     if path is None:
         return SettingsFile()
     try:
-        # Some editors write a byte order mark.
+        # `utf-8-sig`, because some editors write a byte order mark.
         text = read_input(path, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode("utf-8-sig")
         return SettingsFile(str(path), text, tomllib.loads(text))
     except OSError as error:
@@ -253,7 +268,7 @@ def merge_settings(
     for name in file.document:
         if name not in TABLES:
             raise UsageError(f"{file.place(name)}: unknown table [{name}]", hint=_hint(name))
-    outside_file = {**environment, **typed}
+    not_in_file = {**environment, **typed}
     tables: dict[str, Any] = {}
     places: dict[str, str] = {}
     for name, table_class in TABLES.items():
@@ -263,15 +278,16 @@ def merge_settings(
             tables[field_of(name)] = tuple(table_class(**fields) for fields in fields_of_tables)
             continue
         # There is exactly one, empty if it is not in the file.
-        placed_values = tables_in_file[0]
-        outside = {
-            key: outside_file[setting.name]
+        [table_in_file] = tables_in_file
+        [fields_in_file] = fields_of_tables
+        overrides = {
+            key: not_in_file[setting.name]
             for key, setting in settings_in(name).items()
-            if setting.name in outside_file
+            if setting.name in not_in_file
         }
-        tables[name] = table_class(**{**fields_of_tables[0], **_read_fields(name, outside)})
-        places |= {f"{name}.{key}": value.place for key, value in placed_values.items()}
-    places |= {name: placed.place for name, placed in outside_file.items()}
+        tables[name] = table_class(**{**fields_in_file, **_read_fields(name, overrides)})
+        places |= {f"{name}.{key}": value.place for key, value in table_in_file.items()}
+    places |= {name: placed.place for name, placed in not_in_file.items()}
     return CommandSettings(**tables, typed=typed, places=places, file=file.name)
 
 
@@ -283,6 +299,7 @@ def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
         try:
             values[key.replace("-", "_")] = setting.read(value)
         except UsageError as error:
+            # The cause quotes the value.
             cause = None if setting.is_secret else error
             raise UsageError(f"{place}: {error.message}", hint=error.hint) from cause
         except ValueError as error:
@@ -306,13 +323,19 @@ def assignments(words: Iterable[str]) -> SettingValues:
                 f"--set {name}: it is empty, and would select other nodes",
                 hint="Was a shell variable unset?",
             )
-        values[name] = [*values.get(name, ()), value] if settings()[name].is_list else value
+        if settings()[name].is_list:
+            values[name] = [*values.get(name, ()), value]
+        else:
+            values[name] = value
     return {name: PlacedValue(value, f"--set {name}") for name, value in values.items()}
 
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    """Return the setting or table by each name or key that a user may type."""
+    """Return the full name of a setting or table by each name or key that a user may type.
+
+    `drain.timeout` by `drain.timeout` and by `timeout`, for suggestions after a typing error.
+    """
     spellings = {table: table for table in TABLES}
     for table in TABLES:
         for setting in settings_in(table).values():
@@ -351,11 +374,11 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     known = {*_OTHER_VARIABLES, *GateVariable, *RescueVariable}
     known.update(setting.variable for setting in settings().values())
     for name in sorted(environ):
-        is_ours = name.startswith("ROLLOUT_") and not _SERVICE_VARIABLE.fullmatch(name)
-        if not is_ours or name in known:
+        is_of_service = _SERVICE_VARIABLE.fullmatch(name) is not None
+        if not name.startswith("ROLLOUT_") or is_of_service or name in known:
             continue
-        close = get_close_matches(name, known, n=1, cutoff=0.8)
+        similar = get_close_matches(name, known, n=1, cutoff=0.8)
         hint = "only flags can be set in the environment; for other settings, use --set or --config"
-        if close:
-            hint = f"did you mean {close[0]}?"
+        if similar:
+            hint = f"did you mean {similar[0]}?"
         yield f"{name} is not a rollout variable: {hint}"

@@ -118,6 +118,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
     gates = settings.gates
     alerts = settings.alerts
     healthy = settings.gates_healthy
+    # The calendar's events, each as a freeze.
     events = list[str]()
     if gates.calendar is not None:
         from rollout.adapters.calendar.freezes import read_calendar
@@ -137,7 +138,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
         timeout=gates.timeout,
         health_checks=settings.waves.health_checks,
         soak=settings.waves.soak,
-        # The other values of --allow are names of coordinators.
+        # The values of --allow that are no condition are names of other coordinators.
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
         healthy=tuple(HealthRule(rule.resource, rule.expression) for rule in healthy),
     )
@@ -150,8 +151,12 @@ def _zone_of_windows(gates: GatesSettings) -> str:
 
 
 def refuse_finalizing(settings: Settings, rollback: str) -> None:
-    """Raise `UsageError` if the reboot command does not fit a rollback, if it is one."""
-    if rollback and "finalize-deployment" in settings.reboot.command:
+    """Raise `UsageError` if the reboot command does not fit a rollback.
+
+    `rollback` is the version to roll back from, empty if this is no rollback.
+    """
+    finalizes_deployment = "finalize-deployment" in settings.reboot.command
+    if rollback and finalizes_deployment:
         raise UsageError(
             "reboot.command finalizes a staged deployment, but a rollback stages none",
             hint="To use the default reboot command, add --set reboot.command=",
@@ -182,7 +187,8 @@ def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
         )
     url = settings.alerts.prometheus_url
     planned_url = policy.gates.alerts.url
-    if "alerts.prometheus-url" in settings.typed and not has_same_origin(url, planned_url):
+    is_typed = "alerts.prometheus-url" in settings.typed
+    if is_typed and not has_same_origin(url, planned_url):
         planned = planned_url or "no Prometheus"
         raise UsageError(
             f"alerts.prometheus-url is {url}, but the rollout was planned with {planned}",
@@ -217,9 +223,10 @@ def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
 
 
 def fleetlock_policy(settings: Settings) -> Policy:
-    """Return a FleetLock server's policy. By default, it allows as many nodes as all slots.
+    """Return a FleetLock server's policy.
 
-    Raises `UsageError` also for playbooks.
+    Unless waves.max-unavailable is set, as many nodes may be unavailable as there are slots in all
+    groups. Raises `UsageError` for playbooks, too.
     """
     if settings.reboot.pre_playbook or settings.reboot.post_playbook:
         raise UsageError(
@@ -231,14 +238,15 @@ def fleetlock_policy(settings: Settings) -> Policy:
     fleetlock = settings.fleetlock
     if settings.waves.max_unavailable is not None:
         return policy
-    counts = [rules.slots for rules in groups_of(fleetlock).named.values()] or [fleetlock.slots]
-    percentages = [count for count in counts if count.is_share]
+    named_groups = groups_of(fleetlock).named.values()
+    slot_counts = [rules.slots for rules in named_groups] or [fleetlock.slots]
+    percentages = [count for count in slot_counts if count.is_share]
     if percentages:
         # Numbers cannot be added to a percentage, so the largest percentage is the limit.
         limit = max(percentages, key=lambda percentage: percentage.of(100))
     else:
-        # A plain number is the same `of` any number of nodes.
-        limit = Count(sum(count.of(0) for count in counts))
+        # A plain number is the same `of` any number of nodes, so of 0 as well.
+        limit = Count(sum(count.of(0) for count in slot_counts))
     return replace(policy, max_unavailable=limit)
 
 
@@ -266,8 +274,9 @@ def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settin
     Raises `UsageError` for settings that a pod cannot use, or that may hold a secret.
     """
     for number, line in enumerate(file.text.splitlines(), 1):
-        # Even a comment would be readable in the ConfigMap.
-        if _SECRET.search(line):
+        # Comments are searched, too: everyone who can read the ConfigMap can read them.
+        may_be_secret = _SECRET.search(line) is not None
+        if may_be_secret:
             raise UsageError(
                 f"{file.name}:{number} may contain a secret and would be stored in a ConfigMap",
                 hint=(
@@ -276,10 +285,10 @@ def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settin
                 ),
             )
     settings = merge_settings(file, {}, {})
-    reasons = ", ".join(_unfit_settings(settings))
-    if reasons:
+    unfit = ", ".join(_unfit_settings(settings))
+    if unfit:
         raise UsageError(
-            f"{file.name} contains settings that a pod cannot use: {reasons}",
+            f"{file.name} contains settings that a pod cannot use: {unfit}",
             hint="Remove them, or use a separate settings file for the cluster.",
         )
     # Only the pod has the calendar's file, so this machine does not read it.
@@ -300,5 +309,5 @@ def _unfit_settings(settings: CommandSettings) -> Iterator[str]:
             yield f"{name} ({_UNFIT_FOR_PODS[name]})"
         elif name in _WRITTEN_FILES and not value.is_relative_to(_WRITABLE):
             yield f"{name} (the pod can write only to {_WRITABLE})"
-        elif setting.kind is Path and not (value.is_absolute() or value == Path("none")):
+        elif setting.kind is Path and not value.is_absolute() and value != Path("none"):
             yield f"{name} (use an absolute path inside the pod, from the image or a volume)"

@@ -62,12 +62,16 @@ class Setting(Struct, frozen=True):
         return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
 
     def read(self, value: Any) -> Any:
-        """Convert a text or TOML value. Raises `ValueError` or `UsageError` if it is invalid."""
+        """Convert a text or TOML value. Raises `ValueError` or `UsageError` if it is invalid.
+
+        A list may be a TOML list, a text such as `a,b`, or a TOML list of such texts.
+        """
         if not self.is_list:
             return self._read_item(value)
+        values = value if isinstance(value, list) else [value]
         items: list[Any] = []
-        for written in value if isinstance(value, list) else [value]:
-            texts = [text.strip() for text in self._text(written).split(self.separator)]
+        for written_items in values:
+            texts = [text.strip() for text in self._text(written_items).split(self.separator)]
             items += [self._read_item(text) for text in texts if text]
         without_repeats = tuple(dict.fromkeys(items))
         if self.check is not None:
@@ -87,13 +91,14 @@ class Setting(Struct, frozen=True):
         if self.parse is not None:
             return self.parse(text)
         if self.kind in _NUMBERS:
-            return self._number(text.strip())
+            return self._read_number(text.strip())
         if self.words and text not in self.words:
             raise ValueError(f"{text!r} is not one of {', '.join(self.words)}")
         return self.kind(text)
 
-    def _number(self, text: str) -> Any:
-        if not _NUMBERS[self.kind].fullmatch(text):
+    def _read_number(self, text: str) -> Any:
+        is_number = _NUMBERS[self.kind].fullmatch(text) is not None
+        if not is_number:
             raise ValueError(f"{text!r} is not a {'whole ' if self.kind is int else ''}number")
         number = self.kind(text)
         if self.least is not None and number < self.least:
@@ -105,8 +110,9 @@ class Setting(Struct, frozen=True):
     def _text(self, value: Any) -> str:
         """Return the text of a TOML string or number."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        # A number such as `0o644` is no path.
-        is_text = isinstance(value, str) or (is_number and self.kind is not Path)
+        # `out = 420` is a mistake, and no file of that name.
+        may_be_number = self.kind is not Path
+        is_text = isinstance(value, str) or (is_number and may_be_number)
         if not is_text:
             message = "expected a string, or a list of strings if the setting is a list"
             raise ValueError(message)

@@ -89,8 +89,10 @@ NODE_PREFIXES = ("node/", "nodes/")
 
 def parse_node_name(value: str) -> str:
     """Return the name without the kind that kubectl writes: `node/worker-1`."""
-    prefix = next(filter(value.startswith, NODE_PREFIXES), "")
-    name = value.removeprefix(prefix)
+    name = value
+    for prefix in NODE_PREFIXES:
+        if value.startswith(prefix):
+            name = value.removeprefix(prefix)
     if not name:
         raise ValueError(f"{value!r} contains no node name. Use a name such as node/worker-1.")
     return name
@@ -107,11 +109,13 @@ def parse_label_prefix(value: str) -> str:
     """Raises `ValueError` unless it is a label's prefix with its slash."""
     if not value.endswith("/"):
         raise ValueError(f"{value!r} is not a label prefix. Use a prefix such as example.com/")
+    # Any name makes the prefix a whole label.
     check_label_name(f"{value}name")
     return value
 
 
 def _check_evidence_source(value: str) -> None:
+    """Raise `ValueError` for a URL with a password, a query or a fragment."""
     if not value.startswith(("http://", "https://")):
         return
     from rollout.adapters.foreign_http import parse_url
@@ -200,7 +204,9 @@ def parse_future_time(value: str | None, now: datetime, flag: str) -> datetime |
         return None
     try:
         time = parse_timestamp(value.strip())
-        time = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(value))
+        if time is None:
+            time = now + timedelta(seconds=Duration.parse(value))
+        time = time.astimezone(UTC)
     except (UsageError, OverflowError) as error:
         hint = "Write a duration (8h, 2d), or a time: 2030-01-07T06:00Z."
         raise UsageError(
@@ -283,18 +289,22 @@ class SettingsTable:
 
 
 def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[str, Setting]]:
-    """Yield the settings of a table with their keys."""
+    """Yield the settings of a table with their keys.
+
+    A setting is read as its field's type says: `tuple[Count, ...] | None` is a list of counts.
+    """
     hints = get_type_hints(table, include_extras=True)
     for item in fields(table):  # type: ignore[arg-type]
         kind = hints[item.name]
         if type(None) in get_args(kind):
-            # `Count | None`
+            # Take `Count` out of `Count | None`.
             kind, _ = get_args(kind)
         is_list = get_origin(kind) is tuple
         if is_list:
-            # `tuple[Window, ...]`
+            # Take `Window` out of `tuple[Window, ...]`.
             kind, _ = get_args(kind)
         if get_origin(kind) is Annotated:
+            # Such as `Annotated[str, Setting(...)]`.
             kind, setting_of_type = get_args(kind)
         elif issubclass(kind, Enum):
             setting_of_type = Setting("VALUE", words=tuple(word.value for word in kind))
