@@ -92,32 +92,39 @@ class Anonymizer(Struct, frozen=True):
 
     @classmethod
     def of(cls, nodes: Iterable[str], key: bytes) -> "Anonymizer":
+        """Number these nodes, and hash all other words with the secret `key`."""
         ordered = sorted(nodes, key=natural_key)
+        new_names = {name: f"node-{number}" for number, name in enumerate(ordered, 1)}
 
         @cache
         def digest(word: str) -> str:
             return "x" + hashlib.blake2b(word.encode(), key=key, digest_size=6).hexdigest()
 
-        return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
+        return cls(new_names, digest)
 
     def hide_name(self, name: str) -> str:
-        """Hide an object's name, except for its ordinal."""
+        """Hide an object's name, except for an ordinal such as in `db-0`."""
         if name in _KNOWN_NAMES or not name:
             return name
         if name in self.nodes:
             return self.nodes[name]
         match = _NAME_AND_ORDINAL.fullmatch(name)
         if match:
-            return f"{self.digest(match[1])}-{match[2]}"
+            base, ordinal = match.groups()
+            return f"{self.digest(base)}-{ordinal}"
         match = _NAME_AND_HASH.fullmatch(name)
         if match:
-            return f"{self.digest(match[1])}-{self.digest(match[2])}"
+            base, template_hash = match.groups()
+            return f"{self.digest(base)}-{self.digest(template_hash)}"
         return self.digest(name)
 
     def _hide_key(self, key: str) -> str:
-        if key.startswith(_ROLE_PREFIX) and key not in CONTROL_PLANE_LABELS:
+        """Hide the key of a label, unless Kubernetes defines it. Of a role, hide only its name."""
+        is_role = key.startswith(_ROLE_PREFIX) and key not in CONTROL_PLANE_LABELS
+        if is_role:
             return f"{_ROLE_PREFIX}{self.digest(key.removeprefix(_ROLE_PREFIX))}"
-        if not key or key == _NODE_FIELD or key in _KNOWN_KEYS or _OF_KUBERNETES.fullmatch(key):
+        is_known = not key or key == _NODE_FIELD or key in _KNOWN_KEYS
+        if is_known or _OF_KUBERNETES.fullmatch(key):
             return key
         return self.digest(key)
 
@@ -135,6 +142,7 @@ class Anonymizer(Struct, frozen=True):
         if field in _MAPS:
             return {self._hide_key(key): self._hide_value(text) for key, text in value.items()}
         if field in _AMOUNTS:
+            # Only resources of vendors have a slash: `cpu` is no secret.
             return {
                 self._hide_key(key) if "/" in key else key: amount for key, amount in value.items()
             }
@@ -143,11 +151,13 @@ class Anonymizer(Struct, frozen=True):
             hidden["conditions"] = [
                 item for item in value["conditions"] if item.get("type") in _KNOWN_CONDITIONS
             ]
-        if "kind" in value and value["kind"] not in _KINDS:
+        has_custom_kind = "kind" in value and value["kind"] not in _KINDS
+        if has_custom_kind:
             hidden |= {"kind": "Custom", "apiVersion": "custom/v1"}
         return hidden
 
     def _hide_text(self, text: str, field: str) -> str:
+        """Hide a text if its `field` may have words of the operator."""
         if field in _NAMES:
             return self.hide_name(text)
         if field in _KEYS:
@@ -219,6 +229,7 @@ def encode_copy(
 
 
 def _copied_host(observation: HostObservation) -> CopiedHost:
+    """Return what planning needs of a host: whether it waits for a reboot, and into what."""
     if not isinstance(observation, HostFacts):
         return CopiedHost(answers=False)
     return CopiedHost(
@@ -229,13 +240,16 @@ def _copied_host(observation: HostObservation) -> CopiedHost:
 
 
 def _reduce(value: Any, field: str = "") -> Any:
-    """Return JSON without the keys that planning does not read, except of labels."""
+    """Return JSON without the keys that planning does not read.
+
+    `field` is the key of the `value`. Maps such as labels stay as they are.
+    """
     if isinstance(value, list):
         return [_reduce(item) for item in value]
     if not isinstance(value, dict) or field in _MAPS:
         return value
     reduced = {key: _reduce(item, key) for key, item in value.items() if key not in _LEFT_OUT}
-    # Planning reads only the annotation's presence.
+    # Of annotations, planning reads only whether this one is present.
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
         reduced["annotations"] = {MIRROR_ANNOTATION: ""}
     return reduced

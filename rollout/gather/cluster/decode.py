@@ -73,6 +73,7 @@ class SharedValues:
         return None if controller is None else self._owner_of(controller)
 
     def requests(self, spec: wire.PodSpec) -> Resources:
+        """Return the pod's requests, computed once for all pods that demand the same."""
         key = demand_key(spec)
         requests = self._requests_of_demand.get(key)
         if requests is None:
@@ -86,7 +87,10 @@ def _interned(labels: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """Decode JSON into a struct; `ApiUnavailableError` names the `origin`."""
+    """Decode the API server's JSON into a struct of this shape.
+
+    Raises `ApiUnavailableError` with the `origin`, the path of the request.
+    """
     try:
         return decoder_of(shape).decode(body)
     except DECODE_ERRORS as error:
@@ -94,7 +98,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
-    """Return a retriable error: a proxy may answer only for a while."""
+    """Return an error that is retried, because a proxy may answer only for a while."""
     return ApiUnavailableError(
         f"the response to {origin} is not from a Kubernetes API server: {why}",
         status=_OK,
@@ -159,7 +163,7 @@ def _by_type(conditions: Iterable[wire.Condition]) -> Mapping[str, wire.Conditio
 
 
 def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True) -> Pod:
-    """`with_start`: `started_at` is only needed to await the pods of Jobs."""
+    """Convert a pod. `with_start`: with `started_at`, which only waits for Jobs' pods need."""
     meta = wire_pod.metadata
     spec = wire_pod.spec
     conditions = _by_type(wire_pod.status.conditions)
@@ -169,7 +173,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
     owner = shared.owner(meta.owner_references)
     mirror = MIRROR_ANNOTATION in meta.annotations
-    # The affinity of these pods names their node, so it says nothing about others.
+    # The affinity of these pods names their own node, so no other node can have them.
     is_bound = mirror or (owner is not None and owner.kind == "DaemonSet")
     claims = (volume.persistent_volume_claim.claim_name for volume in spec.volumes)
     return Pod(
@@ -204,6 +208,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
 
 
 def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
+    """Return how long a pod took from scheduled to Ready; None if unknown."""
     began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
     if began is None or ended is None or ended < began:
@@ -230,11 +235,15 @@ def _owner_ref(reference: wire.OwnerReference) -> OwnerRef:
 
 
 def budget(wire_budget: wire.WireBudget) -> Budget:
-    """As in policy/v1, an empty selector covers the whole namespace."""
+    """Convert a PodDisruptionBudget.
+
+    As in policy/v1, an empty selector covers the whole namespace, and none covers no pod.
+    """
     spec = wire_budget.spec
     status = wire_budget.status
-    verdict = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
-    why = verdict.message or "its controller could not count its pods"
+    allowed = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
+    has_sync_error = allowed.reason == "SyncFailed"
+    why_not_synced = allowed.message or "its controller could not count its pods"
     return Budget(
         namespace=wire_budget.metadata.namespace,
         name=wire_budget.metadata.name,
@@ -246,7 +255,7 @@ def budget(wire_budget: wire.WireBudget) -> Budget:
         desired_healthy=status.desired_healthy,
         expected_pods=status.expected_pods,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
-        sync_error=why if verdict.reason == "SyncFailed" else "",
+        sync_error=why_not_synced if has_sync_error else "",
         owner=controller_of(wire_budget.metadata.owner_references),
         uid=wire_budget.metadata.uid or "",
         resource_version=wire_budget.metadata.resource_version or "",
@@ -283,7 +292,9 @@ def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
     claim = wire_volume.spec.claim_ref
     terms = node_terms(wire_volume.spec.node_affinity.required)
     is_shared = not _SHARED_MODES.isdisjoint(wire_volume.spec.access_modes)
-    if claim is None or (terms is None and not is_shared):
+    # Planning needs only volumes with a rule about nodes.
+    has_rule = terms is not None or is_shared
+    if claim is None or not has_rule:
         return None
     return PersistentVolume(
         name=wire_volume.metadata.name,
@@ -294,12 +305,13 @@ def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
 
 
 def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
-    """Return a Deployment, with percentages rounded as by its controller."""
+    """Convert a Deployment. Its controller rounds a percentage of surge up, of unavailable down."""
     meta = wire_deployment.metadata
     spec = wire_deployment.spec
     status = wire_deployment.status
     strategy = spec.strategy
-    # All old pods count as available, so that no new pod counts too early.
+    # Available pods may be old or new. Assume that all old pods are available, so that no new pod
+    # counts too early.
     old_pods = status.replicas - status.updated_replicas
     progressing = _by_type(status.conditions).get("Progressing", _NO_CONDITION)
     return Deployment(

@@ -63,14 +63,16 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
         attractions=_pod_terms(constraints.pod_affinity),
         spreads=_spreads(_decode_part(spreads, tuple[_SpreadConstraint, ...]) or ()),
     )
+    # Most pods have no constraints, and share one object.
     return ANYWHERE if placement == ANYWHERE else placement
 
 
 def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
+    """Return the topology spread constraints that the scheduler must satisfy."""
     spreads: list[Spread] = []
     for item in constraints:
         is_preference = item.when_unsatisfiable != "DoNotSchedule"
-        # A constraint without a selector matches no pod.
+        # A constraint without a selector matches no pod, so it always holds.
         if is_preference or item.label_selector is None:
             continue
         spreads.append(
@@ -88,7 +90,7 @@ def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
 
 
 def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | None:
-    """Return alternative terms, or None for any node."""
+    """Return the terms, of which a node has to match one; None for any node."""
     if selector is None:
         return None
     return tuple(
@@ -97,11 +99,12 @@ def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | Non
 
 
 def label_selector(selector: wire.Selector) -> LabelSelector:
-    exact = (
+    # `app: web` is short for `app in (web)`.
+    label_requirements = [
         Requirement(key, SelectorOperator.IN, (value,))
         for key, value in selector.match_labels.items()
-    )
-    return LabelSelector((*exact, *selector.match_expressions))
+    ]
+    return LabelSelector((*label_requirements, *selector.match_expressions))
 
 
 def _decode_part(raw: bytes, shape: type[T]) -> T | None:
@@ -158,8 +161,9 @@ def parse_quantity(text: str) -> Decimal:
         return number * _BINARY[suffix]
     if suffix in _DECIMAL:
         return number.scaleb(_DECIMAL[suffix])
-    # An exponent, such as `e3`.
-    return number.scaleb(int(suffix[1:]))
+    # What remains is an exponent, such as `e3`.
+    power_of_ten = int(suffix[1:])
+    return number.scaleb(power_of_ten)
 
 
 @lru_cache(maxsize=4096)
@@ -169,6 +173,7 @@ def round_up(text: str, parts_per_unit: int = 1) -> int:
 
 
 def parse_resources(quantities: Mapping[str, wire.Quantity]) -> Resources:
+    """Return the amounts of resources by name, rounded up; `others` are neither CPU nor memory."""
     return Resources(
         cpu_milli=round_up(str(quantities.get("cpu", 0)), 1000),
         memory=round_up(str(quantities.get("memory", 0))),
@@ -187,7 +192,7 @@ def _other_resources(quantities: Mapping[str, wire.Quantity]) -> _OtherAmounts:
 
 
 def demand_key(spec: wire.PodSpec) -> Hashable:
-    """Return a key that is equal for pods with equal `pod_requests`."""
+    """Return a key that is equal only for pods with equal `pod_requests`, which are slow to sum."""
     containers = [
         (item.restart_policy, bytes(item.ports), *item.resources.requests.items())
         for item in (*spec.init_containers, *spec.containers)
@@ -204,6 +209,7 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     requests override these. Overhead and host ports are added.
     """
     running, starting = _requests_of_containers(spec)
+    # Its init containers end before its containers run, so they share one reservation.
     highest = _combine(running, starting, max)
     total = _override_by_pod(highest, spec.resources.requests)
     if spec.overhead:
@@ -220,20 +226,21 @@ def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
     sidecars = [item for item in spec.init_containers if item.restart_policy == "Always"]
     ports: dict[str, int] = {}
     for container in (*spec.containers, *sidecars):
-        raw = bytes(container.ports)
-        # Decoding the ports of all containers is slow.
-        if b"hostPort" not in raw:
+        undecoded_ports = bytes(container.ports)
+        # Hardly any container has one, and decoding the ports of all is slow.
+        if b"hostPort" not in undecoded_ports:
             continue
-        for port in decoder_of(tuple[wire.Port, ...]).decode(raw):
+        for port in decoder_of(tuple[wire.Port, ...]).decode(undecoded_ports):
             if port.host_port and port.host_ip in _ANY_ADDRESS:
                 ports[f"{HOST_PORT}{port.host_port}/{port.protocol}"] = 1
     return tuple(ports.items())
 
 
 def _requests_of_containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return the requests of running containers, and the highest of init containers.
+    """Return the requests of the running pod, and its highest requests while it starts.
 
-    An init container runs beside the sidecars before it.
+    Init containers run one after the other. One that is always restarted is a sidecar: it keeps
+    running beside all later containers.
     """
     sidecars = _NOTHING
     starting = _NOTHING
@@ -253,19 +260,21 @@ def _requests(container: wire.Container) -> Resources:
     return parse_resources(requests) if requests else _NOTHING
 
 
-def _override_by_pod(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resources:
-    if not of_pod:
+def _override_by_pod(summed: Resources, pod_level: Mapping[str, wire.Quantity]) -> Resources:
+    """Replace the sum of the containers where the pod itself has a request."""
+    if not pod_level:
         return summed
-    overriding = parse_resources(of_pod)
+    overriding = parse_resources(pod_level)
     return Resources(
-        cpu_milli=overriding.cpu_milli if "cpu" in of_pod else summed.cpu_milli,
-        memory=overriding.memory if "memory" in of_pod else summed.memory,
-        others=_combine_others(summed.others, overriding.others, lambda _, of_the_pod: of_the_pod),
+        cpu_milli=overriding.cpu_milli if "cpu" in pod_level else summed.cpu_milli,
+        memory=overriding.memory if "memory" in pod_level else summed.memory,
+        others=_combine_others(summed.others, overriding.others, lambda _sum, of_pod: of_pod),
     )
 
 
 def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
-    # Most pods have no init containers.
+    """Merge each resource of the two: `add` sums them, `max` takes the higher ones."""
+    # A shortcut: most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = merge(left.cpu_milli, right.cpu_milli)
@@ -276,9 +285,11 @@ def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]
 def _combine_others(
     left: _OtherAmounts, right: _OtherAmounts, merge: Callable[[int, int], int]
 ) -> _OtherAmounts:
-    # Only `left` is sorted already.
-    if not (left and right):
-        return left or tuple(sorted(right))
+    if not right:
+        # It is sorted already.
+        return left
+    if not left:
+        return tuple(sorted(right))
     joined = dict(left)
     for name, amount in right:
         joined[name] = merge(joined[name], amount) if name in joined else amount

@@ -21,7 +21,7 @@ class ReplicaSetOrigin(Struct, frozen=True):
 
 
 def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
-    """Return the origin of the ReplicaSet that owns the pod."""
+    """Return which Deployment owns the pod's ReplicaSet, and when it was restarted last."""
     name = pod.owner.name if pod.owner else ""
     path = f"{_APPS}/{quote(pod.namespace, safe='')}/replicasets/{quote(name, safe='')}"
     replica_set = decode.decode(api.get(path), wire.WireReplicaSet, path)

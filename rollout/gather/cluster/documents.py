@@ -86,7 +86,10 @@ class Document(Struct, frozen=True):
         return self.path.rpartition("/")[0]
 
     def read(self, api: ClusterApi) -> StoredText:
-        """Raise `NotUnderstoodError` for anything but a ConfigMap with texts."""
+        """Return the stored text, and the whole ConfigMap, which is needed to replace it.
+
+        Raises `NotUnderstoodError` for anything but a ConfigMap with texts.
+        """
         try:
             body = api.get(self.path)
         except ApiNotFoundError:
@@ -109,7 +112,10 @@ class Document(Struct, frozen=True):
         """
         try:
             version = msgspec.json.decode(text, type=_FormatHeader).format_version
-            if version.partition(".")[0] != _FORMAT.partition(".")[0]:
+            major, _, _ = version.partition(".")
+            own_major, _, _ = _FORMAT.partition(".")
+            # Newer minor versions only add fields.
+            if major != own_major:
                 raise NotUnderstoodError(
                     f"{self.origin} has the format {excerpt(version, 20)}, of another version of"
                     " rollout"
@@ -128,7 +134,7 @@ class Document(Struct, frozen=True):
     def with_content(self, content: object, config_map: dict[str, Any] | None) -> dict[str, Any]:
         """Return the ConfigMap with `content`, a Struct.
 
-        Stored keys that only a newer version of rollout knows stay.
+        `config_map` is what is stored. Its keys that only a newer version of rollout knows stay.
         """
         # Empty values are defaults, so they are not stored.
         fields = {
@@ -142,36 +148,38 @@ class Document(Struct, frozen=True):
     def _with_unknown_keys(
         self, fields: dict[str, Any], content: object, config_map: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the fields, and stored keys that this version does not know.
+        """Return the new fields, and the stored keys that this version does not know.
 
-        A replaced object, such as a pause, loses them.
+        An object that is replaced, such as a pause, loses them.
         """
         text = ((config_map or {}).get("data") or {}).get(self.key, "")
         try:
+            # The stored document twice: as far as this version knows it, and as it is.
             known = msgspec.to_builtins(self.parse(text, type(content), _accept_any))
             stored = self.parse(text, dict[str, Any], _accept_any)
         except NotUnderstoodError:
             return fields
-        kept = _unknown_keys(stored, known)
+        merged = _unknown_keys(stored, known)
         for name, value in fields.items():
-            before = known[name]
-            if value == before:
+            old_value = known[name]
+            if value == old_value:
                 # The stored value may have unknown keys inside.
-                kept[name] = stored.get(name, value)
-            elif isinstance(value, dict) and before:
-                kept[name] = _with_unknown_keys_inside(value, stored[name], before)
+                merged[name] = stored.get(name, value)
+            elif isinstance(value, dict) and old_value:
+                merged[name] = _with_unknown_keys_inside(value, stored[name], old_value)
             else:
-                kept[name] = value
-        return kept
+                merged[name] = value
+        return merged
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
         """Return why a dry run cannot write the document, or None.
 
-        It checks rights, immutability, quotas and webhooks. Raises `ApiUnavailableError`.
+        The API server checks rights, immutability, quotas and webhooks. Raises
+        `ApiUnavailableError` if it cannot be asked.
         """
         try:
             text, config_map = self.read(api)
-            # A new line is a change, because an immutable ConfigMap accepts its own content.
+            # Added, because even an immutable ConfigMap accepts its own content.
             body = self._with_text(f"{text or ''}\n", config_map)
             if config_map is None:
                 api.create(self.collection, body, DRY)
@@ -180,10 +188,12 @@ class Document(Struct, frozen=True):
         except ApiUnavailableError:
             raise
         except ApiConflictError:
-            # Someone else has written the document meanwhile.
+            # Someone else has written the document meanwhile, so it can be written.
             return None
         except ApiError as error:
-            return None if _NO_DRY_RUN in error.message else error
+            # Then a webhook cannot be asked without a write, which proves nothing.
+            is_unknown = _NO_DRY_RUN in error.message
+            return None if is_unknown else error
         return None
 
     def hint_for(self, refusal: ApiError) -> str:
@@ -213,13 +223,14 @@ def _with_unknown_keys_inside(
     entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return `entries` by name, each with its stored keys that are not `known`."""
-    kept = {}
-    for key, entry in entries.items():
-        if isinstance(entry, dict) and key in known:
-            kept[key] = _unknown_keys(stored[key], known[key]) | entry
+    merged = {}
+    for name, entry in entries.items():
+        was_stored = name in known
+        if isinstance(entry, dict) and was_stored:
+            merged[name] = _unknown_keys(stored[name], known[name]) | entry
         else:
-            kept[key] = entry
-    return kept
+            merged[name] = entry
+    return merged
 
 
 _MEMORY_KEY = "memory.json"
@@ -247,7 +258,7 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
     """Return the memory; empty, with `why_unreadable`, if it is garbled."""
     document = memory_document(namespace)
-    # Not None, which would mean that no ConfigMap exists.
+    # If it is garbled: not None, which would mean that no ConfigMap exists.
     config_map: dict[str, Any] | None = {}
     memory = NO_MEMORY
     try:
@@ -271,21 +282,26 @@ def _find_implausible(memory: Memory) -> Iterator[str]:
         yield f"it has {len(memory.nodes)} nodes and {len(memory.versions)} versions"
     yield from _find_implausible_nodes(memory.nodes)
     yield from _find_implausible_versions(memory.versions)
-    if len(memory.evidence) > MOST_VERSIONS or not all(map(_is_time, memory.evidence.values())):
+    has_valid_times = all(_is_time(time) for time in memory.evidence.values())
+    if len(memory.evidence) > MOST_VERSIONS or not has_valid_times:
         yield f"it has evidence of {len(memory.evidence)} versions, or an invalid time of one"
     if memory.pause and memory.pause.until and not _is_time(memory.pause.until):
         yield f"its pause ends at {memory.pause.until!r}"
     missed = memory.missed_deadline
-    if missed and not all(map(_is_time, (missed.by, missed.finish or missed.by, missed.since))):
-        times = f"{missed.by!r}, {missed.finish!r} or {missed.since!r}"
-        yield f"its missed deadline has an invalid time: {times}"
+    if missed is not None:
+        # `finish` is empty if the end is more than two years away.
+        has_valid_finish = not missed.finish or _is_time(missed.finish)
+        if not (_is_time(missed.by) and has_valid_finish and _is_time(missed.since)):
+            times = f"{missed.by!r}, {missed.finish!r} or {missed.since!r}"
+            yield f"its missed deadline has an invalid time: {times}"
 
 
 def _find_implausible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
     for name, failures in nodes.items():
         if not is_object_name(name):
             yield f"{name!r} is not a Node name"
-        if not 1 <= failures.failures <= _MOST_FAILURES or not _is_time(failures.at):
+        has_valid_count = 1 <= failures.failures <= _MOST_FAILURES
+        if not has_valid_count or not _is_time(failures.at):
             times = counted(failures.failures, "time")
             yield f"{name} failed {times}, most recently at {failures.at!r}"
 
@@ -320,7 +336,7 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 
 def _why_slots_implausible(slots: Slots) -> str:
-    """Return a noun phrase, or empty."""
+    """Return what rollout cannot have written, as a noun phrase; empty if there is nothing."""
     for slot in slots.all:
         has_valid_run_id = is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)
         if not (is_object_name(slot.node) and has_valid_run_id):

@@ -94,7 +94,7 @@ class Status(wire.Wire, frozen=True):
 def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str) -> ApiError:
     """Return the error for an answer with this HTTP status.
 
-    `request` is method and path. A `retry_after` that is a date is ignored.
+    `request` is method and path. `retry_after` is the header: seconds, or a date, which is ignored.
     """
     answer = _decode_status(body)
     message = answer.message
@@ -103,9 +103,9 @@ def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str)
         message = joined(": ", f"the API server responded with {status} to {request}", text)
     if status == _UNAUTHORIZED and _parse_denial(answer.message) is None:
         message = f"the API server does not accept the credentials: {message}"
-    is_from_proxy = (
-        status == _NOT_FOUND and not answer.kind and not body.startswith(_UNKNOWN_PATH_BODY)
-    )
+    # The API server answers 404 with a Status, or with this text if it does not know the path.
+    is_from_api_server = bool(answer.kind) or body.startswith(_UNKNOWN_PATH_BODY)
+    is_from_proxy = status == _NOT_FOUND and not is_from_api_server
     return _make_error(status, message, answer, retry_after, is_from_proxy=is_from_proxy)
 
 
@@ -126,11 +126,13 @@ def error_of_status(status: Status) -> ApiError:
 def _make_error(
     status: int, message: str, answer: Status, retry_after: str = "", *, is_from_proxy: bool = False
 ) -> ApiError:
-    error_type = _ERROR_TYPES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
-    may_pass = status == _INTERNAL and _FINAL_500 not in message
-    if is_from_proxy or may_pass:
+    default_type = ApiUnavailableError if status > _INTERNAL else ApiError
+    error_type = _ERROR_TYPES.get(status, default_type)
+    is_transient_500 = status == _INTERNAL and _FINAL_500 not in message
+    if is_from_proxy or is_transient_500:
         error_type = ApiUnavailableError
     causes = answer.details.causes
+    # The body's delay comes before the header's.
     seconds = answer.details.retry_after_seconds
     if not seconds or seconds <= 0:
         seconds = float(retry_after) if retry_after.strip().isdecimal() else None
@@ -150,11 +152,12 @@ def _make_error(
 
 
 def _parse_denial(message: str) -> AdmissionDenial | None:
-    """Return None for an error that is no denial at admission."""
-    for kind, pattern in (
-        (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
-        (DenierKind.POLICY, _DENIED_BY_POLICY),
-    ):
+    """Return which webhook or policy has denied the request; None if none has."""
+    patterns = {
+        DenierKind.WEBHOOK: _DENIED_BY_WEBHOOK,
+        DenierKind.POLICY: _DENIED_BY_POLICY,
+    }
+    for kind, pattern in patterns.items():
         match = pattern.fullmatch(message)
         if match:
             reason = excerpt(match["message"] or "", _LONGEST_DENIAL)
@@ -165,9 +168,10 @@ def _parse_denial(message: str) -> AdmissionDenial | None:
 def _hint_for(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
     if status == _UNAUTHORIZED:
         return _UNAUTHORIZED_HINT
-    if status == _FORBIDDEN and any(cause.reason == _TERMINATING for cause in causes):
+    is_namespace_terminating = any(cause.reason == _TERMINATING for cause in causes)
+    if status == _FORBIDDEN and is_namespace_terminating:
         return _TERMINATING_NAMESPACE_HINT
-    # A cause is another reason than a missing permission, so granting one would not help.
+    # With a cause, something else than a permission is missing, so granting one would not help.
     if status == _FORBIDDEN and not causes:
         return _QUOTA_HINT if _QUOTA_MARKER in message else _FORBIDDEN_HINT
     if status == _NOT_FOUND and _MISSING_NAMESPACE.match(message):

@@ -42,7 +42,7 @@ def _job(wire_job: _Job) -> Job:
 
 
 def _seconds_taken(status: _JobStatus) -> int | None:
-    """Return None unless the Job has completed."""
+    """Return how long the Job took; None unless it has completed."""
     began = parse_timestamp(status.start_time)
     ended = parse_timestamp(status.completion_time)
     if began is None or ended is None:

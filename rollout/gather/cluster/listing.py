@@ -38,22 +38,24 @@ def read_list(
     for _attempt in range(_MOST_PAGED_READS):
         try:
             pages = api.pages(path, {**query, "limit": str(PAGE_SIZE)})
-            return _collect(pages, path, shape, project)
+            return _read_pages(pages, path, shape, project)
         except ApiGoneError:
+            # The next page has expired, so read the whole list again.
             continue
     # A single page cannot expire, but costs the API server more.
     pages = api.pages(path, {**query, "limit": "0"})
-    return _collect(pages, path, shape, project)
+    return _read_pages(pages, path, shape, project)
 
 
 def read_objects(api: ClusterApi, path: str, shape: type[W]) -> tuple[W, ...]:
     return read_list(api, path, shape, lambda item: item).items
 
 
-def _collect(
+def _read_pages(
     pages: Iterable[bytes], path: str, shape: type[W], project: Callable[[W], T]
 ) -> Listing[T]:
     items: list[T] = []
+    # The last page's resource version, from which the list can be watched.
     version = ""
     for body in pages:
         page_shape = wire.ListPage[shape]  # type: ignore[valid-type]
@@ -74,11 +76,12 @@ class ReadIfAllowed(NamedTuple, Generic[T]):
 
 
 def read_if_allowed(read: Callable[[], Iterable[T]], warning: str) -> ReadIfAllowed[T]:
+    """Return what `read` returns; only the warning if its kind is forbidden or not installed."""
     try:
         return ReadIfAllowed(tuple(read()))
     except ApiError as error:
-        # The kind may not be installed.
-        if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
+        is_not_installed = isinstance(error, ApiNotFoundError)
+        if not error.is_forbidden and not is_not_installed:
             raise
         return ReadIfAllowed(warnings=(f"{warning}: {error.message}",))
 
@@ -106,10 +109,10 @@ class _WatchLine(wire.Wire, frozen=True):
 def decode_watch_line(
     line: bytes, shape: type[W], project: Callable[[W], T], origin: str
 ) -> WatchEvent[T]:
-    """Return the event of a line.
+    """Return the event of a line that a watch of the API server has sent.
 
-    `ApiError` for a garbled line or an ERROR event; after `ApiGoneError` the caller must list
-    again.
+    Raises `ApiError` for a garbled line or an ERROR event. After `ApiGoneError`, the caller must
+    list again. A BOOKMARK has no object, only a newer resource version.
     """
     watch_line = decode(line, _WatchLine, origin)
     body = bytes(watch_line.object)

@@ -26,17 +26,20 @@ class _Resources(wire.Wire, frozen=True):
 
 
 def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
-    """Return an object as JSON, in any served version; `GateError` if there is none."""
+    """Return an object as JSON, in any version that the API server serves.
+
+    Raises `GateError` if it serves none, or if the object does not exist.
+    """
     for path in _group_versions(api, reference.group):
-        served = decode(api.get(path), _Resources, path).resources
-        for resource in served:
+        served_resources = decode(api.get(path), _Resources, path).resources
+        for resource in served_resources:
             if resource.name == reference.plural:
                 return _read_existing(api, f"{path}{_object_path(reference, resource)}")
     raise GateError(f"the API server does not serve {reference.qualified_plural}")
 
 
 def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
-    """Yield the paths of served versions, such as `/apis/apps/v1`."""
+    """Yield the paths of served versions, such as `/apis/apps/v1`, the preferred one first."""
     if not group:
         yield "/api/v1"
         return
@@ -46,7 +49,9 @@ def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
     except ApiNotFoundError:
         return
     preferred_first = (served.preferred_version, *served.versions)
-    for version in dict.fromkeys(group_version.version for group_version in preferred_first):
+    versions = [group_version.version for group_version in preferred_first]
+    # Each version once, in order.
+    for version in dict.fromkeys(versions):
         yield f"{path}/{version}"
 
 
@@ -64,5 +69,5 @@ def _read_existing(api: ClusterApi, path: str) -> bytes:
     try:
         return api.get(path)
     except ApiNotFoundError as error:
-        # The finding names the object.
+        # The message need not name the object, because the gate does.
         raise GateError("it does not exist") from error

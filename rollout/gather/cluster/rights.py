@@ -64,6 +64,7 @@ class _Review(wire.Wire, frozen=True):
 
 
 def has_right(api: ClusterApi, right: Right) -> bool:
+    """Ask the API server whether this user has the right."""
     attributes = {
         "verb": right.verb,
         "group": right.group,
@@ -117,9 +118,11 @@ def _rights(
 
 
 def plan_rights() -> tuple[Right, ...]:
+    """Return the rights to read what plans need. Without an optional one, a plan has a warning."""
     optional = partial(_rights, optional=True)
     kube_system = "kube-system"
     plans = "plans.upgrade.cattle.io"
+    # The objects with which other operators maintain nodes.
     maintenance = [
         f"{trigger.plural}.{trigger.group}"
         for rival, trigger in TRIGGERS.items()
@@ -145,6 +148,7 @@ def plan_rights() -> tuple[Right, ...]:
 
 
 def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
+    """Return the rights that a rollout under this policy uses."""
     events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)
     controllers = "replicasets.apps statefulsets.apps"
     restart = _rights(
@@ -182,6 +186,7 @@ def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple
 
 
 def _rights_to_stored_objects(namespace: str) -> tuple[Right, ...]:
+    """Return the rights to what rollout stores in the cluster, in `lock.namespace`."""
     stored = partial(_rights, namespace=namespace)
     optional = partial(stored, optional=True)
     record = marks.RECORD_NAME
@@ -242,7 +247,7 @@ def operate_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tup
 
 
 def fleetlock_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
-    """A FleetLock server keeps no record and estimates nothing."""
+    """Return the rights of a FleetLock server, which keeps no record and estimates nothing."""
     unused = {
         _RightKey("update", "configmaps", marks.RECORD_NAME),
         _RightKey("delete", "configmaps", marks.RECORD_NAME),

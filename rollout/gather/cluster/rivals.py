@@ -109,6 +109,7 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 
 def read_coordinators(api: ClusterApi) -> ReadIfAllowed[Coordinator]:
+    """Return the installed programs that may reboot nodes, too."""
     deployments, warnings = read_if_allowed(lambda: _read_deployments(api), _UNSEEN_WARNING)
     daemon_sets, more_warnings = read_if_allowed(lambda: _read_daemon_sets(api), _UNSEEN_WARNING)
     found = (*deployments, *daemon_sets)
@@ -120,12 +121,14 @@ def _read_deployments(api: ClusterApi) -> Iterator[Coordinator]:
     for item in read_objects(api, DEPLOYMENTS, _WireCoordinator):
         rival = _find_rival(item)
         meta = item.metadata
-        may_reboot = item.spec.replicas > 0 and meta.name != _HARMLESS_DEPLOYMENT
+        is_running = item.spec.replicas > 0
+        may_reboot = is_running and meta.name != _HARMLESS_DEPLOYMENT
         if rival and may_reboot and not _is_rollout(item):
             yield Coordinator(rival, "Deployment", meta.namespace, meta.name)
 
 
 def _find_rival(deployment: _WireCoordinator) -> Rival | None:
+    """Return which coordinator the Deployment is, by its names and its images' names."""
     names = _names(deployment)
     for program, rival in _RIVAL_BY_PROGRAM.items():
         if program in names:
@@ -141,14 +144,19 @@ def _read_daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
+    """Return kured as a coordinator. Its lock is an annotation of its DaemonSet.
+
+    While nodes hold the lock, kured reboots no other node, so rollout takes the lock if it can.
+    `likely_lock` is the annotation's name if kured's settings do not say it.
+    """
     meta = item.metadata
     settings = _kured_settings(item)
-    owners = _parse_concurrency(settings.get("concurrency", ""))
+    most_holders = _parse_concurrency(settings.get("concurrency", ""))
     # Without --lock-ttl, or with a zero such as `0h0m`, the lock never expires.
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
     lock_name = settings.get("lock-annotation") or likely_lock
-    can_be_taken = not may_expire and owners <= _MOST_OWNERS
-    holders, stays_full = _lock_holders(meta.annotations.get(lock_name, ""), owners)
+    can_be_taken = not may_expire and most_holders <= _MOST_OWNERS
+    holders, stays_full = _lock_holders(meta.annotations.get(lock_name, ""), most_holders)
     return Coordinator(
         rival=_KURED,
         kind="DaemonSet",
@@ -156,7 +164,7 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
         name=meta.name,
         holders=holders,
         locked=stays_full and not may_expire,
-        lock=LockAnnotation(lock_name, owners) if can_be_taken else None,
+        lock=LockAnnotation(lock_name, most_holders) if can_be_taken else None,
     )
 
 
@@ -170,9 +178,9 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
                 settings[flag.lower().replace("_", "-")] = variable.value
         # A value follows an equals sign, or is the next word.
         words = (*container.command, *container.args)
-        for word, following in pairwise((*words, "")):
+        for word, next_word in pairwise((*words, "")):
             flag, equals, value = word.partition("=")
-            settings[flag.removeprefix("--")] = value if equals else following
+            settings[flag.removeprefix("--")] = value if equals else next_word
     return settings
 
 
@@ -214,25 +222,32 @@ def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
         page = api.get(trigger.path, {"limit": "1"})
         return bool(decode.decode(page, wire.ListPage[_WireCoordinator], trigger.path).items)
     except ApiNotFoundError:
+        # The kind of the object is not installed.
         return False
     except ApiError as error:
         if not error.is_forbidden:
             raise
+        # Unknown, so be careful.
         return True
 
 
-def _lock_holders(annotation: str, owners: int) -> tuple[tuple[str, ...], bool]:
-    """Return the nodes that hold kured's lock, and whether it stays full."""
+def _lock_holders(annotation: str, most_holders: int) -> tuple[tuple[str, ...], bool]:
+    """Return the nodes that hold kured's lock, and whether it stays full.
+
+    A full lock that never expires keeps kured from rebooting other nodes. The annotation has one of
+    two forms: for one holder, or a list for several (`--concurrency`).
+    """
     try:
         lock = decoder_of(_KuredLock).decode(annotation)
     except DECODE_ERRORS:
         return (), False
     holders: tuple[_KuredHolder, ...] = lock.locks
-    is_full = len(holders) >= max(owners, lock.max_owners)
-    if lock.node_id:
+    is_full = len(holders) >= max(most_holders, lock.max_owners)
+    is_for_one_holder = bool(lock.node_id)
+    if is_for_one_holder:
         holders = (lock, *lock.locks)
-        # This form of the lock is for one owner: a kured with several ignores it.
-        is_full = owners == 1
+        # A kured that allows several holders ignores this form.
+        is_full = most_holders == 1
     never_expires = all(holder.ttl == 0 for holder in holders)
     names = tuple(holder.node_id for holder in holders if holder.node_id)
     stays_full = bool(holders) and is_full and never_expires

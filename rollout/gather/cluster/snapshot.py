@@ -81,7 +81,8 @@ def read_snapshot(
 ) -> ClusterSnapshot:
     """Read all that planning needs, most kinds in a thread of their own.
 
-    Optional kinds that this user may not read become warnings.
+    Optional kinds that this user may not read become warnings. Objects are also stored in the
+    `cache`, if given.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":
@@ -134,7 +135,8 @@ def _read_deployments(
 
     Empty if they may not be listed, which the warning about coordinators says.
     """
-    if not any(budget.needs_every_pod for budget in budgets):
+    may_need_restart = any(budget.needs_every_pod for budget in budgets)
+    if not may_need_restart:
         return ()
     return read_if_allowed(
         lambda: _read_and_cache(
@@ -237,15 +239,17 @@ def _read_and_cache(
     *,
     cache: CachedObjects | None,
 ) -> tuple[T, ...]:
+    """Read a whole list, and add its objects as JSON to the `cache`, if given."""
     if cache is None:
         return read_list(api, path, shape, project).items
-    objects = cache.setdefault(path, {})
+    cached_objects = cache.setdefault(path, {})
 
-    def collect_and_project(item: K) -> T:
-        objects[item.metadata.uid or item.metadata.name] = msgspec.json.encode(item)
+    def cache_and_project(item: K) -> T:
+        key = item.metadata.uid or item.metadata.name
+        cached_objects[key] = msgspec.json.encode(item)
         return project(item)
 
-    return read_list(api, path, shape, collect_and_project).items
+    return read_list(api, path, shape, cache_and_project).items
 
 
 # Problems if True, by the kubelet, cloud providers and the node-problem-detector.
@@ -258,11 +262,15 @@ _READY = "Ready"
 
 
 def read_diagnosis(api: ClusterApi, name: str) -> NodeDiagnosis:
+    """Return what may explain why a node does not come back."""
     path = node_path(name)
     node = decode.decode(api.get(path), wire.WireNode, path)
-    problems = filter(_shows_problem, node.status.conditions)
     return NodeDiagnosis(
-        conditions=tuple(map(_node_condition, problems)),
+        conditions=tuple(
+            _node_condition(condition)
+            for condition in node.status.conditions
+            if _shows_problem(condition)
+        ),
         console=console_command(node.spec.provider_id),
     )
 
@@ -284,9 +292,13 @@ def _shows_problem(condition: wire.Condition) -> bool:
 
 
 def console_command(provider_id: str) -> str:
-    """Return a command that prints the console of `aws:///ZONE/i-0123`, or empty."""
-    provider, _, rest = provider_id.partition("://")
-    match provider, [piece for piece in rest.split("/") if piece]:
+    """Return a command that prints a machine's console; empty if the provider is not known.
+
+    A provider ID is such as `aws:///ZONE/i-0123`.
+    """
+    provider, _, path = provider_id.partition("://")
+    parts = [part for part in path.split("/") if part]
+    match provider, parts:
         case _, []:
             return ""
         case "aws", [*_, instance]:
@@ -295,8 +307,8 @@ def console_command(provider_id: str) -> str:
         case "gce", [project, zone, name]:
             place = f"--zone {shell_word(zone)} --project {shell_word(project)}"
             return f"gcloud compute instances get-serial-port-output {shell_word(name)} {place}"
-        case "azure", path if "virtualMachineScaleSets" not in path:
-            return f"az vm boot-diagnostics get-boot-log --ids {shell_word('/' + '/'.join(path))}"
+        case "azure", _ if "virtualMachineScaleSets" not in parts:
+            return f"az vm boot-diagnostics get-boot-log --ids {shell_word('/' + '/'.join(parts))}"
         case "openstack", [*_, server]:
             return f"openstack console log show {shell_word(server)}"
         case _:

@@ -76,6 +76,7 @@ class _Replicas(NamedTuple):
 
 
 def read_stored_data(api: ClusterApi, pods: Sequence[Pod]) -> ReadIfAllowed[StoredData]:
+    """Return what Longhorn and Ceph store on which nodes, if the cluster runs them."""
     volumes = ReadIfAllowed[StoredData]()
     if any(pod.is_of_longhorn for pod in pods):
         volumes = read_if_allowed(lambda: _read_longhorn_volumes(api), _UNSEEN_WARNING)
@@ -99,9 +100,10 @@ def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
         volumes_by_replicas[replicas_by_volume[volume]].append(volume)
     for replicas, volumes in volumes_by_replicas.items():
         if not replicas.healthy_nodes:
-            # A drain takes no healthy replica away.
+            # There is no healthy replica that a drain could take away.
             continue
-        if not is_strict and len(replicas.healthy_nodes) == 1:
+        has_one_healthy = len(replicas.healthy_nodes) == 1
+        if has_one_healthy and not is_strict:
             # Longhorn's policy lets a drain take the last healthy replica away.
             continue
         # Longhorn rebuilds only volumes with an unhealthy replica.
@@ -141,19 +143,23 @@ def _locate_replicas(replicas: Iterable[_Replica]) -> Mapping[str, _Replicas]:
 
 
 def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
-    """Yield Rook's clusters; one node may be away if no copies are missing."""
-    by_namespace = defaultdict[str, list[Pod]](list)
+    """Yield Rook's Ceph clusters. One node may be unavailable, if no copies are missing.
+
+    An OSD is a pod that stores data.
+    """
+    osds_by_namespace = defaultdict[str, list[Pod]](list)
     for pod in osds:
-        by_namespace[pod.namespace].append(pod)
+        osds_by_namespace[pod.namespace].append(pod)
     for cluster in read_objects(api, CEPH_CLUSTERS, _CephCluster):
         namespace = cluster.metadata.namespace
-        pods = by_namespace.get(namespace, ())
+        pods = osds_by_namespace.get(namespace, ())
         nodes = frozenset(pod.node for pod in pods)
         if not nodes:
             continue
         healthy = nodes - {pod.node for pod in pods if not pod.ready}
         why_missing = _why_copies_missing(cluster.status.ceph)
-        needed = len(nodes) if why_missing else len(nodes) - 1
+        most_unavailable = 0 if why_missing else 1
+        needed = len(nodes) - most_unavailable
         yield StoredData(
             object=f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}",
             nodes=nodes,
@@ -169,7 +175,8 @@ def _why_copies_missing(ceph: _CephHealth) -> str:
     if not ceph.health:
         return "its health is not known"
     failed = [name for name in sorted(ceph.details) if name.startswith(_MISSING_COPY_CHECKS)]
-    checks = [name for name in failed if name not in _HARMLESS_CHECKS]
-    if not checks and ceph.health == "HEALTH_ERR":
+    harmful = [name for name in failed if name not in _HARMLESS_CHECKS]
+    if not harmful and ceph.health == "HEALTH_ERR":
+        # For another reason, but serious.
         return ceph.health
-    return ", ".join(checks)
+    return ", ".join(harmful)

@@ -37,6 +37,7 @@ class Decoder(Struct, Generic[T], frozen=True):
         try:
             return self.strict.decode(body)
         except msgspec.ValidationError as error:
+            # Kubernetes treats a null like a missing field, but msgspec does not.
             if _NULL in str(error):
                 with suppress(RecursionError):
                     document = _without_nulls(msgspec.json.decode(body))

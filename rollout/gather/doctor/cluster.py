@@ -42,17 +42,20 @@ def api_server_check(identity: ClusterIdentity) -> Check:
 
 
 def clock_checks(own_time: datetime, server_time: datetime | None) -> Iterator[Check]:
-    ahead = (own_time - server_time).total_seconds() if server_time else 0.0
-    if abs(ahead) > _SKEW_SECONDS:
-        word = "ahead of" if ahead > 0 else "behind"
+    """Warn if this machine's clock and the API server's differ."""
+    seconds_ahead = (own_time - server_time).total_seconds() if server_time else 0.0
+    if abs(seconds_ahead) > _SKEW_SECONDS:
+        word = "ahead of" if seconds_ahead > 0 else "behind"
+        skew = elapsed(abs(seconds_ahead))
         message = (
-            f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows"
+            f"this machine's clock is {skew} {word} the API server's, and windows"
             " follow this machine's clock"
         )
         yield warned(CheckName.CLOCK, "this machine", message, Fix("See timedatectl on both."))
 
 
 def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[Check]:
+    # Each right once, in order.
     for right in dict.fromkeys(needs):
         if right not in missing:
             yield passed(CheckName.RIGHT, str(right), f"granted: {right.purpose}")
@@ -152,6 +155,7 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
+    """Warn of a pause of all nodes, of pauses that have ended, and of stopped unattended passes."""
     pause_of_all = memory.pause
     if pause_of_all is not None:
         subject = "all nodes"
@@ -162,7 +166,7 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
             yield warned(CheckName.PAUSE, subject, str(pause_of_all), fix)
     for node in nodes:
         pause = pause_on(node)
-        # A pause that lasts is the node's exclusion, which has its own check.
+        # A pause that lasts excludes the node, and exclusions have their own check.
         if pause is not None and pause.is_over(now):
             yield _ended_pause_check(node.name, pause, f"rollout unpause {node.name}")
     aborted = memory.aborted
@@ -188,12 +192,13 @@ def selection_check(subject: str, selected: int, nodes: int) -> Check:
     return warned(CheckName.NODES, subject, f"{message}: no host was contacted", _ALL_EXCLUDED_FIX)
 
 
-def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:
-    """`members` are the nodes by pool, `default` is the pool of all others."""
-    for pool, nodes in members.items():
-        if pool != default and nodes:
+def pool_checks(nodes_by_pool: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:
+    """Warn of empty pools, and of nodes in no pool, which are in the pool named `default`."""
+    for pool, nodes in nodes_by_pool.items():
+        is_default = pool == default
+        if not is_default and nodes:
             yield passed(CheckName.POOL, pool, counted(len(nodes), "node"))
-        elif pool != default:
+        elif not is_default:
             message = "no selected node belongs to it: none matches, or an earlier pool has them"
             yield warned(CheckName.POOL, pool, message, _EMPTY_POOL_FIX)
         elif nodes:
@@ -227,15 +232,17 @@ def exclusion_checks(
     rival_marks: Mapping[str, Sequence[RivalMark]],
     self_rebooting: Container[str],
 ) -> Iterator[Check]:
-    """Yield a check for each excluded node that something can be done about.
+    """Yield a check for each node that the plan excludes, if something can be done about it.
 
-    The only rival of `self_rebooting` nodes is their host, which has its own check.
+    A rival is anything else that reboots a node. The only rival of `self_rebooting` nodes is their
+    host, which has its own check.
     """
     by_name = {node.name: node for node in nodes}
     for exclusion in plan.excluded:
         node = by_name[exclusion.node]
         if exclusion.reason is ExclusionReason.RIVAL:
-            if node.name not in self_rebooting:
+            has_own_check = node.name in self_rebooting
+            if not has_own_check:
                 fix = _rival_fix(exclusion, rival_marks.get(node.name, ()))
                 yield failed(CheckName.RIVAL, node.name, exclusion.brief, fix)
             continue
@@ -245,6 +252,7 @@ def exclusion_checks(
 
 
 def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
+    """Return how to stop another coordinator. `marks` are what it has set on the node."""
     if not marks:
         # Then a pod, or a service on the host, shows that the coordinator is installed.
         return Fix(f"Stop it, or --exclude the node; {exclusion.fix}")
@@ -252,7 +260,10 @@ def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
     rivals = dict.fromkeys(mark.rival for mark in marks)
     flags = " ".join(f"--allow {rival}" for rival in rivals)
     text = f"Stop it, use --exclude or {flags}; or, if it is no longer installed, run"
-    return Fix.with_commands(text, *(command for mark in marks for command in mark.commands))
+    commands: list[str] = []
+    for mark in marks:
+        commands += mark.commands
+    return Fix.with_commands(text, *commands)
 
 
 def _exclusion_fix(exclusion: Exclusion, node: Node) -> Fix:
@@ -279,10 +290,11 @@ def _exclusion_fix(exclusion: Exclusion, node: Node) -> Fix:
 
 
 def _pause_fix(node: Node) -> Fix:
-    # Without a time, a pause that has ended since the plan counts too.
+    """Return how to end the pause that excludes the node."""
+    # Without a time, a pause that has ended since the plan still counts.
     pause = why_paused(node, now=None)
     if pause is None:
-        # The node's own marks do not pause it, so all nodes are paused.
+        # Nothing on the node pauses it, so all nodes are paused.
         return Fix.with_commands("When it is safe to reboot nodes, run", "rollout unpause --all")
     command = f"rollout unpause {node.name}"
     if isinstance(pause, PausedByAnnotation) and pause.annotation in RIVAL_PAUSES:
@@ -291,10 +303,11 @@ def _pause_fix(node: Node) -> Fix:
 
 
 def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
+    """Yield what blocks drains or may make them fail, and the nodes without such problems."""
     reported = set[str]()
     for blocker in plan.blockers:
         reported.add(blocker.node)
-        # Rivals have their own check, as have held versions.
+        # Rivals and (below) held versions have their own checks.
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{object_name(blocker.object)}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, _RESOLVE_FIX)

@@ -66,9 +66,10 @@ def host_checks(
     *,
     own_command: bool = False,
 ) -> Iterator[Check]:
-    """`standing` is None if the host waits for its reboot.
+    """Check a node's host by what it has answered. An `observation` of None: it has no host.
 
-    `own_command`: the operator's command reboots the host.
+    `standing` is how its updates stand, None if the host waits for its reboot. `own_command`: the
+    operator's command reboots the host.
     """
     if observation is None:
         fix = Fix("Add it to the inventory, or drop --inventory.")
@@ -98,8 +99,9 @@ def _checks_of_answer(node: str, facts: HostFacts, *, own_command: bool) -> Iter
         yield _zincati_check(node, facts)
     for rival in facts.reboots_itself:
         message, how_to_stop = SELF_REBOOTS[rival]
-        is_setting = rival in STOPPED_BY_SETTING
-        fix = Fix(how_to_stop) if is_setting else Fix(commands=(how_to_stop,))
+        # Otherwise, it is a command.
+        is_advice = rival in STOPPED_BY_SETTING
+        fix = Fix(how_to_stop) if is_advice else Fix(commands=(how_to_stop,))
         yield failed(CheckName.RIVAL, node, message, fix)
     yield from _source_checks(node, facts, own_command=own_command)
 
@@ -136,6 +138,7 @@ def _shutdown_check(node: str, facts: HostFacts) -> Check:
 
 
 def _fix_without_engine(facts: HostFacts) -> Fix:
+    """Return what to do about a host without update_engine, from which updates are expected."""
     advice = capitalize(how_to_ask(facts))
     if not advice:
         advice = (
@@ -145,6 +148,7 @@ def _fix_without_engine(facts: HostFacts) -> Fix:
 
 
 def _source_fix(source: Source, node: str, facts: HostFacts) -> Fix:
+    """Return what to do about a source of pending reboots that has not answered."""
     match source:
         case Source.UPDATE_ENGINE:
             fix = _engine_fix(facts)
@@ -197,27 +201,31 @@ def _engine_fix(facts: HostFacts) -> Fix:
 
 
 def _source_checks(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
+    """Yield what each source says about a pending reboot. A sign is the answer of one source."""
     # A missing source is no failure if the others have answered.
     may_be_absent = not facts.detection.unanswered
     for sign in facts.detection.signs:
         is_engine = sign.source is Source.UPDATE_ENGINE
         if is_engine and facts.engine_unit.service_state.is_off:
-            # Only a running engine can answer; its unit's check names the fix.
+            # Only a running engine can answer. The check of its unit names the fix.
             continue
         name = CheckName.UPDATE_STATUS if is_engine else CheckName.DETECT
         message = f"{sign.source}: {sign.detail or sign.answer}"
         if is_engine and sign.answer in _ANSWERS:
             message = f"update_engine reports {facts.update.operation}"
+        is_harmlessly_absent = sign.answer is SourceAnswer.ABSENT and may_be_absent
+        # A plain reboot is not enough.
         if sign.blocked and not own_command:
             fix = Fix("Until then the node is left out.")
             yield warned(name, node, f"{sign.source}: {sign.blocked}", fix)
-        elif sign.answer in _ANSWERS or (sign.answer is SourceAnswer.ABSENT and may_be_absent):
+        elif sign.answer in _ANSWERS or is_harmlessly_absent:
             yield passed(name, node, message)
         else:
             yield failed(name, node, sign.detail, _source_fix(sign.source, node, facts))
 
 
 def _unit_checks(node: str, facts: HostFacts) -> Iterator[Check]:
+    """Check the systemd units of update_engine and locksmithd."""
     host = facts.host
     engine = facts.engine_unit
     if not engine.known:
@@ -241,7 +249,7 @@ def _engine_check(node: str, facts: HostFacts, unit: UnitState) -> Check:
         fix = _fix_without_engine(facts)
         return failed(name, node, "the host has no unit update-engine", fix)
     if unit.masked:
-        # `unmask` does not see masks in /run, nor `--runtime` those in /etc.
+        # `unmask` removes only masks in /etc, `unmask --runtime` only those in /run.
         runtime = "" if unit.stays_masked else " --runtime"
         unmask = f"sudo systemctl unmask{runtime} update-engine"
         fix = Fix(commands=(f"{unmask} && {_ENABLE_ENGINE}",))
@@ -257,12 +265,12 @@ def _engine_check(node: str, facts: HostFacts, unit: UnitState) -> Check:
 
 
 def _update_check_checks(node: str, standing: UpdateStanding) -> Iterator[Check]:
-    """Yield whether the host's unit that checks for updates works."""
+    """Check the unit that looks for updates on the host: update_engine, Zincati or a timer."""
     name = CheckName.UPDATE_CHECK
     unit = standing.check_unit
     state = standing.checks
     trouble = check_trouble(standing, None)
-    # The unit is a timer's service only if the timer runs and its last check failed.
+    # A service is named here only if its timer runs and its last check failed.
     has_failed_check = state is CheckState.FAILED and unit.endswith(".service")
     if state is CheckState.STALE or has_failed_check:
         fix = _CHECK_FIXES[unit.partition(".")[0]]
@@ -282,6 +290,7 @@ def _update_check_checks(node: str, standing: UpdateStanding) -> Iterator[Check]
 
 
 def _version_checks(node: str, standing: UpdateStanding) -> Iterator[Check]:
+    """Warn if the host has an old version, unless it is updating or an earlier check says why."""
     is_updating = standing.state is UpdateState.UPDATING
     if not standing.behind or is_updating or standing.checks.is_trouble:
         return

@@ -23,12 +23,17 @@ Sections = Mapping[str, str]
 
 
 def split_sections(text: str) -> Sections:
-    """Return the text after each marker line, by the name in the marker."""
+    """Return the text after each marker line, by the name in the marker.
+
+    A probe is one shell script, which prints a marker before the output of each command.
+    """
     contents = defaultdict[str, str](str)
     lines = [line.rstrip("\r") for line in text.split("\n")]
-    # After the login shell's output, names alternate with what follows them.
+    # The output of the login shell, then alternately a name and the text after its marker.
     _login_output, *parts = _MARKED.split("\n".join(lines))
-    for name, content in zip(parts[::2], parts[1::2], strict=True):
+    names = parts[::2]
+    texts = parts[1::2]
+    for name, content in zip(names, texts, strict=True):
         # A command may print a marker itself, so a name may come twice.
         contents[name] += content
     return {name: content.strip() for name, content in contents.items()}
@@ -41,6 +46,7 @@ def parse_assignments(text: str) -> Mapping[str, str]:
 
 
 def _unquote(value: str) -> str:
+    """Remove the quotes of a shell assignment, and the backslashes in double quotes."""
     match = _SINGLE_QUOTED.fullmatch(value)
     if match:
         return match[1]

@@ -45,7 +45,9 @@ class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
 
         The shutdown puts a staged entry first, even if a rollback is queued.
         """
-        return self.staged or (self.rollback if self.rollback_queued else None)
+        if self.staged:
+            return self.staged
+        return self.rollback if self.rollback_queued else None
 
 
 class _BootcHost(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,6 +56,7 @@ class _BootcHost(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def bootc_sign(stdout: Sections, stderr: Sections) -> Sign:
+    """Return whether bootc has staged an image, from `bootc status --json`."""
     if not stdout.get("has-bootc"):
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, "bootc is not on this host")
     try:
@@ -71,6 +74,7 @@ def _sign_of_status(status: _HostStatus) -> Sign:
     if booted is None:
         detail = "the host is not booted from a bootc image"
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, detail)
+    # The image that a rollback would boot.
     fallback = _valid_image(status.rollback)
     current = Sign(
         Source.BOOTC,
@@ -82,14 +86,14 @@ def _sign_of_status(status: _HostStatus) -> Sign:
         fallback_version=_display_name(fallback, booted) if fallback else "",
         fallback_is_newer=fallback is not None and _is_newer(fallback, booted),
     )
-    entry = status.next_entry
-    if entry is None:
+    next_entry = status.next_entry
+    if next_entry is None:
         return current
-    return _pending_sign(current, entry, booted, is_rollback=status.staged is None)
+    return _pending_sign(current, next_entry, booted, is_rollback=status.staged is None)
 
 
 def _pending_sign(current: Sign, entry: _Entry, booted: _Image, *, is_rollback: bool) -> Sign:
-    """Return the sign of a host that boots `entry` next."""
+    """Return the sign of a host that boots `entry` next, instead of the booted image again."""
     image = _valid_image(entry)
     if image is None:
         detail = "bootc's staged deployment has no image digest"

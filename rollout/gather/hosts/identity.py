@@ -39,8 +39,8 @@ def match_hosts(
 ) -> Mapping[str, Host]:
     """Return the hosts by their Nodes' names. Without an inventory, an address may be empty.
 
-    An inventory's host matches by the Node's name, else by address, else by hostname label.
-    `InventoryError` if two hosts match one Node, or one host matches two.
+    A host of the inventory matches by the Node's name, else by address, else by hostname label.
+    Raises `InventoryError` if two hosts match one Node, or one host matches two.
     """
     if inventory is None:
         return {node.name: _host_from_node(node, defaults) for node in nodes}
@@ -60,7 +60,7 @@ def match_hosts(
         if host.name not in names:
             node = node_at_address or by_label.get(host.name)
         if node is None:
-            # The inventory may also describe hosts outside the cluster.
+            # The inventory may also have hosts outside the cluster.
             continue
         if node_at_address is not None and node_at_address != node:
             raise InventoryError(
@@ -88,6 +88,7 @@ def _host_from_node(node: Node, defaults: SshDefaults) -> Host:
 
 
 def _usable_address(node: Node) -> str:
+    """Return the Node's address that SSH can use, by the preferred type; empty if there is none."""
     for kind in _ADDRESS_TYPES:
         for address in node.addresses:
             if address.type == kind and is_address_or_name(address.address):
@@ -102,6 +103,7 @@ def _nodes_by_unique_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str
 
 
 def _nodes_by_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    """Group pairs of a Node's name and a value by the value, without empty values."""
     nodes_by_value: defaultdict[str, set[str]] = defaultdict(set)
     for name, value in pairs:
         if value:
@@ -114,7 +116,8 @@ def verify_identities(
 ) -> Mapping[str, HostObservation]:
     """Replace answers that may not be of the Node's machine by failures.
 
-    `nodes` must be all Nodes: another one's machine may have answered.
+    A boot ID identifies a machine: the Node and its host must report the same one. `nodes` must be
+    all Nodes, because the machine of another Node may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
@@ -128,15 +131,15 @@ def verify_identities(
             why = "its Node does not identify its machine: nodeInfo has no boot ID"
             hint = f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}"
             return _unreported_failure(facts, why, hint)
-        others = nodes_by_reported_boot.get(facts.boot_id, ())
+        nodes_of_boot = nodes_by_reported_boot.get(facts.boot_id, ())
         is_unique = node.machine_id not in ambiguous
-        failure = _why_not_its_machine(node, facts, others, is_unique=is_unique)
+        failure = _why_not_its_machine(node, facts, nodes_of_boot, is_unique=is_unique)
         if failure is not None:
             return failure
         # If Nodes share a machine, nobody can say whose it is: touch none.
-        sharing = {name, *others, *nodes_by_host_boot.get(facts.boot_id, ())}
-        if len(sharing) > 1:
-            names = ", ".join(sorted(sharing))
+        nodes_of_machine = {name, *nodes_of_boot, *nodes_by_host_boot.get(facts.boot_id, ())}
+        if len(nodes_of_machine) > 1:
+            names = ", ".join(sorted(nodes_of_machine))
             return _wrong_host_failure(facts, f"several Nodes have the same machine: {names}")
         return with_annotation_sign(facts, node)
 
@@ -152,12 +155,12 @@ def with_annotation_sign(facts: HostFacts, node: Node) -> HostFacts:
 
 
 def _why_not_its_machine(
-    node: Node, facts: HostFacts, others: Sequence[str], *, is_unique: bool
+    node: Node, facts: HostFacts, nodes_of_boot: Sequence[str], *, is_unique: bool
 ) -> ProbeFailure | None:
     """Return why the facts are not of this Node's machine and boot, or None.
 
-    `others` are all Nodes that report the host's boot ID. `is_unique`: no other Node reports this
-    Node's machine ID.
+    `nodes_of_boot` are the Nodes that report the host's boot ID. `is_unique`: no other Node reports
+    this Node's machine ID.
     """
     if not facts.machine_id:
         why = "the machine ID of the host cannot be read"
@@ -166,10 +169,11 @@ def _why_not_its_machine(
     if facts.boot_id == node.boot_id:
         return None
     is_other_machine = is_unique and facts.machine_id != node.machine_id
-    if others or is_other_machine:
+    # This Node does not report the host's boot ID, so these are others.
+    if nodes_of_boot or is_other_machine:
         evidence = f"its machine ID is {facts.machine_id}, the Node's is {node.machine_id}"
-        if others:
-            evidence = f"it is {', '.join(others)}"
+        if nodes_of_boot:
+            evidence = f"it is {', '.join(nodes_of_boot)}"
         return _wrong_host_failure(facts, f"the host is not this Node's machine: {evidence}")
     return _unreported_failure(
         facts,
@@ -213,9 +217,9 @@ class AmbiguousMachineId(Struct, frozen=True):
 
 
 def ambiguous_machine_ids(nodes: Iterable[Node]) -> Iterator[AmbiguousMachineId]:
-    names: defaultdict[str, list[str]] = defaultdict(list)
+    names_by_machine_id: defaultdict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        names[node.machine_id].append(node.name)
-    for machine_id, reporting in names.items():
-        if len(reporting) > 1 or not machine_id:
-            yield AmbiguousMachineId(machine_id, tuple(sorted(reporting)))
+        names_by_machine_id[node.machine_id].append(node.name)
+    for machine_id, names in names_by_machine_id.items():
+        if len(names) > 1 or not machine_id:
+            yield AmbiguousMachineId(machine_id, tuple(sorted(names)))

@@ -26,6 +26,7 @@ _FAILURE_KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
 
 
 def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> HostObservation:
+    """Probe one host: return its facts, or why there are none."""
     if not host.address:
         return _no_address_failure(host)
     try:
@@ -49,7 +50,7 @@ def poll(
     `timeout` is for each host, in seconds. `on_answer` runs in the caller's thread. An interrupt
     does not wait for the hosts.
     """
-    # Answers replace these, so the order of `hosts` stays.
+    # A failure for each host at first, which its answer replaces. So the order of `hosts` stays.
     observations: dict[str, HostObservation] = {}
     for name, host in hosts.items():
         observations[name] = _no_address_failure(host)
@@ -106,11 +107,15 @@ def _no_address_failure(host: Host) -> ProbeFailure:
 
 
 def _probe_failure(host: Host, error: SshError) -> ProbeFailure:
-    kinds = [kind for error_type, kind in _FAILURE_KINDS if isinstance(error, error_type)]
+    # Ansible's own errors, for example, have no kind.
+    failure_kind = ProbeFailureKind.GARBLED
+    for error_type, kind in _FAILURE_KINDS:
+        if isinstance(error, error_type):
+            failure_kind = kind
+            break
     return ProbeFailure(
         host=host,
-        # Other errors, such as Ansible's own, have no kind.
-        kind=kinds[0] if kinds else ProbeFailureKind.GARBLED,
+        kind=failure_kind,
         message=error.message,
         hint=error.hint,
         summary=error.summary if isinstance(error, HostKeyError) else "",
@@ -124,7 +129,7 @@ T = TypeVar("T")
 def ask_in_threads(
     hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
 ) -> Generator[tuple[str, T | SshError]]:
-    """Yield answers and failures as they arrive.
+    """Ask hosts side by side. Yield each node's name with its answer or failure, as it arrives.
 
     Closing the generator does not wait for the hosts.
     """

@@ -73,6 +73,7 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
+    """Return the version in os-release, which distributions keep under different keys; or empty."""
     for key in _VERSION_KEYS:
         running = version_or_empty(os_release.get(key, ""))
         if running:
@@ -105,9 +106,9 @@ def parse_machine_id(text: str) -> str:
 
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
-    """Parse the answer to `last_question`; None if incomplete.
+    """Parse the answer to `last_question`, asked right before a reboot; None if incomplete.
 
-    Only facts that may have changed since the probe are read.
+    Only facts that may have changed since the probe are read. The others have default values.
     """
     stdout = split_sections(result.stdout)
     stderr = split_sections(result.stderr)
@@ -215,15 +216,16 @@ def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[S
     ostree = _last_values(stdout.get("rpm-ostreed", ""))
     if RPM_OSTREE_TIMER in active and ostree.get("AutomaticUpdatePolicy") == "apply":
         yield SelfReboot.RPM_OSTREE
-    # Without this field `systemd-sysupdate reboot` fails, so its timer does nothing on Flatcar.
+    # `systemd-sysupdate reboot` fails without this field, so on Flatcar its timer does nothing.
     if SYSUPDATE_TIMER in active and "IMAGE_VERSION" in os_release:
         yield SelfReboot.SYSUPDATE
-    if REBOOTMGR in active and _last_values(stdout.get("rebootmgr", "")).get("strategy") != "off":
+    rebootmgr = _last_values(stdout.get("rebootmgr", ""))
+    if REBOOTMGR in active and rebootmgr.get("strategy") != "off":
         yield SelfReboot.REBOOTMGR
     dnf = _last_values(stdout.get("dnf-automatic", ""))
-    installs = DNF_INSTALL_TIMER in active or (
-        not active.isdisjoint(DNF_TIMERS) and dnf.get("apply_updates", "").lower() in _DNF_TRUE
-    )
+    is_dnf_timer_active = not active.isdisjoint(DNF_TIMERS)
+    applies_updates = dnf.get("apply_updates", "").lower() in _DNF_TRUE
+    installs = DNF_INSTALL_TIMER in active or (is_dnf_timer_active and applies_updates)
     if installs and dnf.get("reboot") in _DNF_REBOOTS:
         yield SelfReboot.DNF
 
@@ -231,9 +233,10 @@ def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[S
 def _only_stages(section: str) -> bool:
     """Whether the service of bootc's timer was changed so that it does not reboot."""
     commands = [line for line in section.splitlines() if line.startswith("ExecStart=")]
-    return bool(commands) and all(
-        "/bootc " in command and "--apply" not in command for command in commands
-    )
+    if not commands:
+        return False
+    # With `--apply`, bootc reboots the host. Any other program may do so as well.
+    return all("/bootc " in command and "--apply" not in command for command in commands)
 
 
 def _last_values(text: str) -> Mapping[str, str]:
@@ -249,6 +252,7 @@ class _RebootAccess(NamedTuple):
 
 
 def _reboot_access(user: str, stdout: Sections, stderr: Sections) -> _RebootAccess:
+    """Return whether the SSH user may reboot the host, or what sudo objects to."""
     needs_password = wants_password(stdout.get("sudo-rules", ""), _REBOOT_CALL)
     if needs_password:
         problem: SudoProblem | None = SudoProblem.PASSWORD
@@ -273,6 +277,7 @@ def _reboot_sudo_problem(stdout: Sections, stderr: Sections) -> SudoProblem | No
 
 
 def _incomplete_answer(host: Host, result: CommandResult, stdout: Sections) -> ProbeFailure:
+    """Return why the probe has not reached its end."""
     if result.exit_status is None:
         return ProbeFailure(
             host,

@@ -242,6 +242,7 @@ class Probe(Struct, frozen=True):
 
     @property
     def _unit_sections(self) -> Iterator[str]:
+        """The parts of the script that ask systemd about units, as far as they are needed."""
         if self.for_doctor or Source.UPDATE_ENGINE in self.sources:
             yield _ENGINE_UNIT
         if Source.RPM_OSTREE in self.sources:
@@ -254,7 +255,8 @@ class Probe(Struct, frozen=True):
 
     @property
     def _source_sections(self) -> tuple[str, ...]:
-        # No annotations, which are not on the host.
+        """The parts of the script that ask the sources whether a reboot is pending."""
+        # Without Source.ANNOTATION, because annotations are not on the host.
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,

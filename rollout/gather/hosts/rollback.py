@@ -43,7 +43,10 @@ _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
 
 
 def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
-    """Return `NEEDED` if the host runs `unwanted`, and can boot its previous version."""
+    """Return `NEEDED` if the host runs `unwanted`, and can boot its previous version.
+
+    In a rollback, this is the source that decides which hosts have to be rebooted.
+    """
     sign = _previous_version_sign(stdout, stderr, running)
     if sign.is_needed and running != unwanted:
         return _sign(SourceAnswer.NOT_NEEDED, f"it runs {running}, not {unwanted}", sign.current)
@@ -51,6 +54,10 @@ def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted:
 
 
 def _previous_version_sign(stdout: Sections, stderr: Sections, running: str) -> Sign:
+    """Return `NEEDED`, with the previous version, if the host can boot it.
+
+    Hosts keep it as an image (bootc), a deployment (rpm-ostree) or on a partition (Flatcar).
+    """
     image = bootc_sign(stdout, stderr)
     if image.answer is not SourceAnswer.ABSENT:
         return _sign_of_image(image, running)
@@ -63,6 +70,7 @@ def _previous_version_sign(stdout: Sections, stderr: Sections, running: str) -> 
 
 
 def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
+    """Return whether Flatcar's other USR partition has an earlier system that can boot."""
     section = stdout["other-slot"]
     complaint = last_line(stderr.get("other-slot", ""))
     values = parse_assignments(section)
@@ -76,15 +84,16 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
         why = complaint or "cgpt shows no flags of it"
         return _sign(SourceAnswer.NONE, f"cannot tell whether {other} can boot: {why}", booted)
     engine = parse_update_status(stdout, stderr)
-    # Without an engine, nothing writes the partition.
+    # Without an update_engine, nothing writes the partition.
+    has_engine = engine.trouble is not EngineTrouble.MISSING
     is_engine_silent = engine.operation is UpdateOperation.UNKNOWN
-    if is_engine_silent and engine.trouble is not EngineTrouble.MISSING:
+    if has_engine and is_engine_silent:
         why = f"cannot tell whether {other} is being updated: {engine.message}"
         return _sign(SourceAnswer.NONE, why, booted)
     has_booted = flag[1] == "1"
     why = _why_partition_unusable(values, engine.operation, has_booted=has_booted)
     earlier = version_or_empty(values.get("VERSION", ""))
-    if not (why or earlier):
+    if not why and not earlier:
         why = f"the OS image on {other} cannot be read: {complaint or _NO_RELEASE}"
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
@@ -94,6 +103,7 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
 def _why_partition_unusable(
     values: Mapping[str, str], operation: UpdateOperation, *, has_booted: bool
 ) -> str:
+    """Return why the other partition cannot be booted safely, or empty."""
     other = values["OTHER"]
     why = ""
     if operation in _WRITING_OPERATIONS:
@@ -108,9 +118,12 @@ def _why_partition_unusable(
 
 
 def _sign_of_image(image: Sign, running: str) -> Sign:
+    """Return whether bootc has kept an earlier image. `image` is bootc's own sign."""
     if image.answer is SourceAnswer.NONE:
         return _sign(SourceAnswer.NONE, image.detail)
-    if image.is_needed and image.target != image.fallback:
+    # A rollback may already be queued, so that the fallback boots next.
+    boots_fallback_next = image.target == image.fallback
+    if image.is_needed and not boots_fallback_next:
         why = "an image is staged, which a rollback would discard"
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
     if not image.fallback:
@@ -119,7 +132,8 @@ def _sign_of_image(image: Sign, running: str) -> Sign:
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
     earlier = image.fallback_version
-    if earlier == short_checksum(image.fallback):
+    is_only_checksum = earlier == short_checksum(image.fallback)
+    if is_only_checksum:
         why = f"its other image has no version that differs from {running}"
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
     return _sign_of_version(running, earlier, booted=image.current, target=image.fallback)
@@ -137,6 +151,7 @@ def _why_not_identified(booted_version: str, running: str) -> str:
 
 
 def _rollback_sign_of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
+    """Return whether rpm-ostree has kept an earlier deployment."""
     deployments = parse_deployments(stdout)
     if deployments is None:
         return _sign(SourceAnswer.NONE, why_rpm_ostree_silent(stderr))
@@ -165,14 +180,20 @@ def _sign_of_two_deployments(
 
 
 def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeployment | None:
-    """Return what `rpm-ostree rollback` boots, or has queued."""
+    """Return what `rpm-ostree rollback` boots, or has queued; None if there is nothing."""
+    # In the order of the boot menu.
     first, *others = deployments
-    if not first.booted:
+    has_queued = not first.booted
+    if has_queued:
         return first
     return others[0] if others else None
 
 
 def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) -> Sign:
+    """Return `NEEDED` unless the other system's version is the running one or newer.
+
+    `booted` and `target` identify the two systems: partitions, images or checksums.
+    """
     if earlier == running:
         return _sign(SourceAnswer.NOT_NEEDED, f"its other OS image is {earlier}, too", booted)
     if _is_later_version(earlier, running):

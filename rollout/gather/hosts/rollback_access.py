@@ -24,14 +24,16 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
     None if the host was not asked, or cannot be rolled back.
     """
     rules = stdout.get("sudo-rules", "")
+    # By command, sudo's answer to whether the user may run it.
     statuses = _sudo_statuses(stdout.get("may-roll-back", ""))
     refused = [
         command for command, status in statuses.items() if status or wants_password(rules, command)
     ]
+    # `bootc rollback` and `rpm-ostree rollback`.
     rollbacks = [command for command in statuses if command.endswith(" rollback")]
-    may_use_a_tool = any(command not in refused for command in rollbacks)
-    if may_use_a_tool:
-        # Either bootc or rpm-ostree has made the system, so one is enough.
+    may_use_one = any(command not in refused for command in rollbacks)
+    if may_use_one:
+        # One is enough, because either bootc or rpm-ostree has made the system.
         refused = [command for command in refused if command not in rollbacks]
     if not refused:
         return RollbackAccess() if statuses else None
@@ -39,7 +41,7 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
     complaint = stderr.get("may-roll-back", "") if statuses[command] else ""
     # Without a complaint, sudo has allowed the command, but only with a password.
     problem = sudo_problem(complaint, statuses[command]) or SudoProblem.PASSWORD
-    # Without the device: `cgpt show`.
+    # The first two words, without the device: `cgpt show`.
     command_name = " ".join(command.split()[:2])
     sudoers_commands = ", ".join(f"/usr/bin/{needed}" for needed in statuses)
     if command_name.startswith(_PARTITION_PROGRAMS):

@@ -36,8 +36,9 @@ def describe_inhibitors(text: str) -> str:
     """Return who blocks a shutdown and why, from logind's list, or empty."""
     blocking = []
     for match in _INHIBITOR.finditer(text):
-        what, who, why, mode = map(_unescape, match.groups())
-        if mode == _DELAY_MODE or "shutdown" not in what.split(":"):
+        what, who, why, mode = (_unescape(group) for group in match.groups())
+        blocks_shutdown = "shutdown" in what.split(":")
+        if mode == _DELAY_MODE or not blocks_shutdown:
             continue
         details = why if mode == _BLOCK_MODE else joined(": ", mode, why)
         blocker = who or "another process"
@@ -49,14 +50,15 @@ def _unescape(text: str) -> str:
     r"""Decode busctl's escapes, such as `\"` or `\303\274`, and make the text printable."""
 
     def decode_escape(match: re.Match[bytes]) -> bytes:
-        if match[1]:
-            return bytes((int(match[1], 8) & 0xFF,))
-        # These letters stand for control characters.
-        return b" " if match[2] in b"abfnrtv" else match[2]
+        octal, letter = match.groups()
+        if octal:
+            return bytes([int(octal, 8) & 0xFF])
+        is_control_character = letter in b"abfnrtv"
+        return b" " if is_control_character else letter
 
-    return excerpt(
-        _ESCAPES.sub(decode_escape, text.encode(errors="replace")).decode(errors="replace"), 60
-    )
+    # The escapes are bytes of UTF-8, so decode them as bytes.
+    decoded = _ESCAPES.sub(decode_escape, text.encode(errors="replace"))
+    return excerpt(decoded.decode(errors="replace"), 60)
 
 
 def describe_scheduled_shutdown(text: str) -> str:
@@ -68,22 +70,27 @@ def describe_scheduled_shutdown(text: str) -> str:
     mode = values.get("MODE", "")
     if mode not in _SHUTDOWN_MODES:
         return ""
+    # In microseconds and in seconds since 1970.
     at = values.get("USEC", "")
     now = values.get("NOW", "")
     sentence = f"a {mode} is scheduled on the host"
     if _NUMBER.fullmatch(at) and _NUMBER.fullmatch(now):
-        sentence += f" in {elapsed(int(at) // 1_000_000 - int(now))}"
+        seconds_left = int(at) // 1_000_000 - int(now)
+        sentence += f" in {elapsed(seconds_left)}"
     return joined(": ", sentence, excerpt(values.get("WALL_MESSAGE", ""), 60))
 
 
 def zincati_strategy(section: str) -> str:
-    """Return how a Zincati that runs and updates reboots the host, or empty."""
+    """Return Zincati's strategy, by which it reboots the host; empty unless it runs and updates."""
     state, _, _ = section.partition("\n")
     updates = _zincati_updates(section)
-    if state.strip() not in ACTIVE_STATES or updates.get("enabled") is False:
+    is_running = state.strip() in ACTIVE_STATES
+    if not is_running or updates.get("enabled") is False:
         return ""
     strategy = updates.get("strategy", _DEFAULT_STRATEGY)
-    return strategy if isinstance(strategy, str) and _STRATEGY.fullmatch(strategy) else "unknown"
+    if isinstance(strategy, str) and _STRATEGY.fullmatch(strategy):
+        return strategy
+    return "unknown"
 
 
 def has_disabled_updates(section: str) -> bool:
@@ -99,17 +106,17 @@ def _zincati_updates(section: str) -> Mapping[str, Any]:
 
 
 def _update_tables(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield `updates` tables in Zincati's order."""
-    files: dict[str, str] = {}
+    """Yield the `updates` tables of Zincati's files, in the order in which Zincati reads them."""
+    content_by_name: dict[str, str] = {}
     _state, *parts = text.split(f"{FILE_MARKER} ")
     for part in parts:
         path, _, content = part.partition("\n")
-        # Of files with one name, the last directory's counts.
+        # Of files with the same name, that of the last directory counts.
         _, _, file_name = path.rpartition("/")
-        files[file_name] = content
-    for name in sorted(files):
+        content_by_name[file_name] = content
+    for name in sorted(content_by_name):
         try:
-            table = tomllib.loads(files[name]).get("updates", {})
+            table = tomllib.loads(content_by_name[name]).get("updates", {})
         # A plain `ValueError` comes from a number of thousands of digits.
         except (ValueError, RecursionError):
             continue
@@ -137,7 +144,10 @@ def parse_logins(section: str) -> tuple[LoggedInUser, ...] | None:
     users: list[LoggedInUser] = []
     for line in lines:
         match = _WHO_LINE.fullmatch(line.strip())
-        if match and match[2] != own_terminal and _TERMINAL.fullmatch(match[2]):
-            name = _NOT_IN_NAMES.sub("?", excerpt(match[1], _LONGEST_NAME))
-            users.append(LoggedInUser(name, match[2]))
+        if match is None:
+            continue
+        user, terminal = match[1], match[2]
+        if terminal != own_terminal and _TERMINAL.fullmatch(terminal):
+            name = _NOT_IN_NAMES.sub("?", excerpt(user, _LONGEST_NAME))
+            users.append(LoggedInUser(name, terminal))
     return tuple(users[:_MOST_LOGINS])
