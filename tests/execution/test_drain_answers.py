@@ -269,7 +269,7 @@ def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
     add_node(server, "n2")
     add_pod(server, "n2", "db-0", owned=RS)
     policy = DrainPolicy(disable_eviction=deleting)
-    assert request_removal(api, pod, policy).result is EvictionResult.LATER
+    assert request_removal(api, pod, policy).result is EvictionResult.RETRIABLE
     assert pods_on(server, "n2") == {"db-0"}
     assert request_removal(api, pod, policy, may_be_evicted=True).result is EvictionResult.GONE
     asked_for = (
@@ -372,7 +372,7 @@ MEANINGS = [
         status(429, "TooManyRequests", BUDGET, ("DisruptionBudget", "web needs 2 healthy pods")),
         EvictionResult.BLOCKED,
     ),
-    ((429, b"Too many requests, please try again later.\n"), EvictionResult.AWAY),
+    ((429, b"Too many requests, please try again later.\n"), EvictionResult.UNAVAILABLE),
     (
         webhook(429, "virt-launcher-eviction-interceptor.kubevirt.io", "it is being moved"),
         EvictionResult.DENIED,
@@ -421,23 +421,23 @@ MEANINGS = [
             "",
             'Internal error occurred: failed calling webhook "g": context deadline exceeded',
         ),
-        EvictionResult.AWAY,
+        EvictionResult.UNAVAILABLE,
     ),
     (
         status(
             504, "Timeout", 'Timeout: couldn\'t update PodDisruptionBudget "web" due to conflicts'
         ),
-        EvictionResult.LATER,
+        EvictionResult.RETRIABLE,
     ),
     (
         status(504, "Timeout", "request did not complete within the allotted timeout"),
-        EvictionResult.AWAY,
+        EvictionResult.UNAVAILABLE,
     ),
-    (page(502, "Bad Gateway"), EvictionResult.AWAY),
-    (page(404, "Not Found"), EvictionResult.AWAY),
+    (page(502, "Bad Gateway"), EvictionResult.UNAVAILABLE),
+    (page(404, "Not Found"), EvictionResult.UNAVAILABLE),
     (
         status(409, "Conflict", f'Operation cannot be fulfilled on {GROUP} "web"'),
-        EvictionResult.LATER,
+        EvictionResult.RETRIABLE,
     ),
     (
         status(403, "Forbidden", 'pods "web-0" is forbidden', ("NamespaceTerminating", "it goes")),
@@ -445,13 +445,13 @@ MEANINGS = [
     ),
     (
         status(403, "Forbidden", f'{GROUP} "web" is forbidden: DisruptedPods map too big'),
-        EvictionResult.LATER,
+        EvictionResult.RETRIABLE,
     ),
     (
         status(
             403, "Forbidden", f'{GROUP} "web" is forbidden: pdb disruptions allowed is negative'
         ),
-        EvictionResult.LATER,
+        EvictionResult.RETRIABLE,
     ),
     (
         status(403, "Forbidden", 'User "ann" cannot create resource "pods/eviction"'),
@@ -489,7 +489,7 @@ DELETIONS = [
         status(
             409, "Conflict", 'Operation cannot be fulfilled on pods "web-0": Precondition failed'
         ),
-        EvictionResult.LATER,
+        EvictionResult.RETRIABLE,
     ),
     (status(404, "NotFound", 'pods "web-0" not found'), EvictionResult.GONE),
 ]

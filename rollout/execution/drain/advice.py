@@ -42,7 +42,7 @@ def steps_for_terminating(pod: Pod) -> Sequence[str]:
 def steps_for_undeleted(pod: Pod) -> Sequence[str]:
     """For a pod that does not terminate although its eviction was accepted.
 
-    Perhaps not the API server has accepted it.
+    Perhaps a webhook or proxy has accepted it, and not the API server.
     """
     return (
         f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}",

@@ -65,7 +65,7 @@ def _is_in_flight(node: Node) -> bool:
 def _controllers_with_closed_budgets(
     api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex
 ) -> frozenset[str]:
-    """Return controllers that must open a budget now, for any pod in these pods' namespaces."""
+    """Return the controllers whose budgets now allow no eviction in these pods' namespaces."""
     namespaces = {pod.namespace for pod in pods if NodeControllers.of((pod,), index).keys}
     pods_in_namespaces = list[Pod]()
     for namespace in sorted(namespaces):

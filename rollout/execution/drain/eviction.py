@@ -114,9 +114,9 @@ class EvictionResult(StrEnum):
     # KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
     DENIED = "denied"
     # A conflict about this pod alone, which may pass at any moment.
-    LATER = "later"
+    RETRIABLE = "retriable"
     # The API server is unavailable or throttles: try no pod for now.
-    AWAY = "away"
+    UNAVAILABLE = "unavailable"
     # For good: the drain fails.
     REFUSED = "refused"
 
@@ -169,7 +169,7 @@ def request_removal(
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
         # In an outage, nobody knows: the pod still counts as evicted.
-        if attempt.result is not EvictionResult.AWAY:
+        if attempt.result is not EvictionResult.UNAVAILABLE:
             critical.release(pod)
         return attempt
     return Attempt(pod, EvictionResult.ACCEPTED)
@@ -238,13 +238,13 @@ def _error_result(error: ApiError) -> EvictionResult:
     if error.is_forbidden and error.has_cause(_TERMINATING):
         return EvictionResult.DENIED
     if error.is_forbidden and any(sign in error.message for sign in _BUDGET_BEHIND):
-        return EvictionResult.LATER
+        return EvictionResult.RETRIABLE
     if isinstance(error, ApiConflictError):
-        return EvictionResult.LATER
+        return EvictionResult.RETRIABLE
     if not is_transient(error):
         return EvictionResult.REFUSED
     is_about_one_budget = _BUDGET_CONFLICT in error.message
-    return EvictionResult.LATER if is_about_one_budget else EvictionResult.AWAY
+    return EvictionResult.RETRIABLE if is_about_one_budget else EvictionResult.UNAVAILABLE
 
 
 def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:

@@ -300,7 +300,7 @@ class Evictor:
         now = self.task.now
         eviction = self.eviction_of(attempt.pod)
         eviction.last_message = attempt.message
-        if attempt.result is not EvictionResult.AWAY:
+        if attempt.result is not EvictionResult.UNAVAILABLE:
             # The API server has answered, so the outage is over.
             self._outage.pause = 0.0
         self._note_moved(attempt)
@@ -315,10 +315,10 @@ class Evictor:
                 # A webhook may move the pod itself.
                 eviction.is_in_doubt = True
                 self._postpone(eviction.retry, _LONGEST_DENIED_PAUSE, attempt.retry_after)
-            case EvictionResult.LATER:
+            case EvictionResult.RETRIABLE:
                 eviction.is_in_doubt = True
                 self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
-            case EvictionResult.AWAY:
+            case EvictionResult.UNAVAILABLE:
                 self._handle_outage(attempt, eviction)
             case EvictionResult.REFUSED:
                 verb = "delete" if self.task.policy.drain.disable_eviction else "evict"

@@ -121,6 +121,7 @@ def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
 
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
+    """Return the annotations by which another process can continue the node."""
     return {
         marks.RUN: task.run_id,
         marks.PHASE: phase.value,
@@ -297,6 +298,7 @@ def continue_from_marks(context: NodeContext) -> Progress:
         phase=phase,
         staged_version=node.annotations.get(marks.STAGED_VERSION, ""),
         marked=True,
+        # The earlier process may have ended between this mark and the request.
         in_doubt=phase is Phase.REBOOTING,
         targets=targets_on(node),
     )

@@ -84,7 +84,7 @@ class NodeConditions(Struct, frozen=True):
                 self.remove_all()
 
     def _announce_maintenance(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
-        """Set MaintenancePlanned, and remove what earlier rollouts have left on other nodes."""
+        """Set MaintenancePlanned on `waiting`, and clean up all nodes but those in flight."""
 
         def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             if node.name in in_flight or self._is_of_other_run(node):
@@ -92,8 +92,10 @@ class NodeConditions(Struct, frozen=True):
                 return None
             if self.sets_conditions and node.name in waiting:
                 return (Lifecycle.MAINTENANCE_PLANNED,)
-            # Empty: remove them.
-            return () if node.has_own_conditions else None
+            if not node.has_own_conditions:
+                return None
+            # Remove what an earlier rollout has left.
+            return ()
 
         self._write_all(wanted_conditions)
 
@@ -156,7 +158,7 @@ class NodeConditions(Struct, frozen=True):
             return [name for name, ok in zip(types_by_node, successes, strict=True) if not ok]
 
     def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
-        """Return whether the node has these conditions now, or is gone; report errors."""
+        """Return whether the node has these conditions now, or is gone. Errors are reported."""
         for _ in range(_MOST_CONFLICTS):
             try:
                 self.cluster.ask(lambda api: self._replace_conditions(api, name, types), deadline)

@@ -140,6 +140,7 @@ def _return_or_mark_failed(
     context: NodeContext, progress: Progress, outcome: Outcome
 ) -> _FinalState:
     """Uncordon the node or mark it as failed; do nothing without this rollout's marks."""
+    # If fenced, another process may be working on the node.
     may_write = outcome is not Outcome.FENCED
     if not may_write or not _carries_marks(context, progress, outcome):
         # A node that this or an earlier process has cordoned stays so.

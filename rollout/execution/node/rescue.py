@@ -77,7 +77,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
         raise
     except (StepError, ApiError) as error:
         raise _with_remark(failure, f"reboot.rescue was not run: {error.message}") from error
-    # Ask the host once more, because that may have taken a while: it renews `host.error`.
+    # It may have come back since: ask it once more, which renews `host.error`.
     host.boot_now()
     if not _is_unreachable(host.error):
         return "reboot.rescue was not run: the host responded"
