@@ -159,10 +159,11 @@ class _Table(Struct, frozen=True):
             layouts.append(
                 [index for index in layouts[-1] if self.columns[index].drop_order != drop_order]
             )
-        for layout in layouts[:-1]:
+        for layout in layouts:
             widths = self._widths(layout)
             if self._excess_width(widths) <= 0:
                 return layout, widths
+        # Nothing fits, so the terminal breaks the lines.
         return layouts[-1], self._widths(layouts[-1])
 
     def has_notes_below(self, indexes: Sequence[int]) -> bool:
@@ -183,6 +184,7 @@ class _Table(Struct, frozen=True):
         return lines
 
     def _excess_width(self, widths: Sequence[int]) -> int:
+        """Return by how much the columns are too wide; 0 or less if they fit."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
@@ -190,19 +192,21 @@ class _Table(Struct, frozen=True):
     def _widths(self, indexes: Sequence[int]) -> list[int]:
         """Return the columns' widths; the last ones that wrap are narrowed first."""
         widths = [max(map(_line_width, self._texts(index))) for index in indexes]
-        for position, index in reversed(list(enumerate(indexes))):
+        for position in reversed(range(len(indexes))):
+            index = indexes[position]
+            can_wrap = self.columns[index].wraps or self.columns[index].note
             excess = self._excess_width(widths)
-            column = self.columns[index]
-            if excess > 0 and (column.wraps or column.note):
+            if excess > 0 and can_wrap:
                 narrower = max(self._least_width(index), widths[position] - excess)
                 widths[position] = min(widths[position], narrower)
         return widths
 
     def _least_width(self, index: int) -> int:
+        """Return the width of the longest word, which is not broken, or a readable minimum."""
         least = _LEAST_NOTE_WIDTH if self.columns[index].note else _LEAST_LIST_WIDTH
         for text in self._texts(index):
-            words = text.split()
-            least = max(least, *map(len, words)) if words else least
+            for word in text.split():
+                least = max(least, len(word))
         return least
 
     def _texts(self, index: int) -> list[str]:

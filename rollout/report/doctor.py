@@ -114,8 +114,8 @@ def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
     """Yield all fixes' commands, or only the first fix as an example."""
     fixes = list(dict.fromkeys(check.fix for check in similar))
     first = fixes[0]
-    have_same_text = all(fix.text == first.text and fix.commands for fix in fixes)
-    lists_all = have_same_text and len(fixes) <= _MOST_SUBJECTS
+    differ_only_in_commands = all(fix.text == first.text and fix.commands for fix in fixes)
+    lists_all = differ_only_in_commands and len(fixes) <= _MOST_SUBJECTS
     is_example = len(fixes) > 1 and not lists_all
     subject = f" (for {printable(similar[0].subject)})" if is_example else ""
     text = joined(" ", f"fix{subject}:", printable(first.text))

@@ -90,17 +90,19 @@ def history_text(
         return "No run is recorded here."
     is_wide = width is None
     clusters = {run.cluster.rstrip("/") for run in runs}
-    has_other_clusters = bool(current_api_server) and clusters != {current_api_server.rstrip("/")}
-    shows_cluster = is_wide or has_other_clusters or len(clusters) > 1
-
+    is_other_cluster = bool(current_api_server) and clusters != {current_api_server.rstrip("/")}
+    shows_cluster = is_wide or is_other_cluster or len(clusters) > 1
     rows = [history_row(run, shows_cluster=shows_cluster) for run in runs]
     return table_text(COLUMNS, rows, width)
 
 
 def history_row(run: RunReport, *, shows_cluster: bool) -> Row:
     left_count = len(run.not_started) + len(run.not_done)
-    counts = [f"{run.failed} failed"] if run.failed else []
-    counts += [f"{counted(left_count, 'node')} left"] if left_count else []
+    counts = []
+    if run.failed:
+        counts.append(f"{run.failed} failed")
+    if left_count:
+        counts.append(f"{counted(left_count, 'node')} left")
     commands = [entry.command for entry in run.commands]
     cluster = or_dash(run.cluster_name or run.cluster.removeprefix("https://"))
     return (
@@ -125,13 +127,14 @@ def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -
 
 
 def _timeline_lines(records: Iterable[Record], *, details: bool) -> Iterator[AnyLine]:
+    """Yield the lines that a log would show; with `details`, all."""
     log_filter = LogFilter()
     for line in parse_records(records):
         if line is None:
             # A newer version may have written the record.
             continue
-        gets_line = log_filter.admit(line, line.at.timestamp())
-        if gets_line or details:
+        is_in_log = log_filter.admit(line, line.at.timestamp())
+        if is_in_log or details:
             yield line
 
 

@@ -219,19 +219,19 @@ def event_line(event: StepEvent) -> EventLine:
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
         case RunFinished():
             result = event.result
-            left = (*result.skipped, *result.not_started)
+            skipped_or_not_started = (*result.skipped, *result.not_started)
             return SummaryLine(
                 at=event.at,
                 succeeded=[success.node for success in result.succeeded],
                 failed=[NodeFinished.of(event.at, failure) for failure in result.failed],
                 skipped=[entry.node for entry in result.skipped],
                 not_started=[entry.node for entry in result.not_started],
-                reasons={entry.node: entry.message for entry in left},
+                reasons={entry.node: entry.message for entry in skipped_or_not_started},
                 not_done=result.not_done,
                 left_out=result.left_out,
                 pods_to_move=result.pods_to_move,
                 evictions=result.evictions,
-                kinds={entry.node: entry.kind for entry in left if entry.kind},
+                kinds={entry.node: entry.kind for entry in skipped_or_not_started if entry.kind},
             )
         case _:
             return event

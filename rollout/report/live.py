@@ -2,7 +2,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from textwrap import wrap
 from typing import Self
 
@@ -124,8 +123,8 @@ class LiveProgress:
     def _node_rows(self) -> list[Text]:
         """Return the rows of the most urgent nodes, if possible with two lines of details."""
         nodes = self._view.in_flight
-        longest = max((len(node.name) for node in nodes), default=0)
-        width = min(longest, self._console.width // 3)
+        longest_name = max((len(node.name) for node in nodes), default=0)
+        name_width = min(longest_name, self._console.width // 3)
         other_lines = _OTHER_LINES
         if self._stop.is_due:
             other_lines += _STOPPING_LINES
@@ -134,27 +133,25 @@ class LiveProgress:
         rows: dict[str, list[Text]] = {}
         for detail_lines in (_DETAIL_LINES, 1):
             rows = {
-                node.name: list(self._node_row(node, width, detail_lines)) for node in most_urgent
+                node.name: list(self._node_row(node, name_width, detail_lines))
+                for node in most_urgent
             }
-            is_complete = len(rows) == len(nodes)
-            if is_complete and sum(map(len, rows.values())) <= room:
+            has_all_nodes = len(rows) == len(nodes)
+            if has_all_nodes and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
         # One line of the room is for the count of the other nodes.
-        heights = accumulate(map(len, rows.values()))
-        names = [name for name, height in zip(rows, heights, strict=True) if height <= room - 1]
-        visible = names or [most_urgent[0].name]
-        rows = {name: rows[name] for name in visible}
-        others = [node for node in nodes if node.name not in rows]
+        visible_rows = _first_rows(rows, room - 1)
+        others = [node for node in nodes if node.name not in visible_rows]
         count = f"  and {len(others)} more: {phase_counts(others)}"
-        return [*_lines_of(nodes, rows), _single_line(count, "dim")]
+        return [*_lines_of(nodes, visible_rows), _single_line(count, "dim")]
 
-    def _node_row(self, node: NodeView, width: int, detail_lines: int) -> Iterator[Text]:
+    def _node_row(self, node: NodeView, name_width: int, detail_lines: int) -> Iterator[Text]:
         """Yield `⠋ worker-1  draining  2m05s  3 of 9 pods gone`, and blocked evictions."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
             f"{self._spinner.render(now)}",
-            (f" {excerpt(node.name, width):<{width}}", "bold"),
+            (f" {excerpt(node.name, name_width):<{name_width}}", "bold"),
             (f"  {phase:<{_PHASE_WIDTH}}", _BLOCKED_STYLE if node.blocked_evictions else "cyan"),
             (f"  {elapsed(now - node.begun_monotonic):<6}  ", "dim"),
         )
@@ -223,7 +220,20 @@ def _urgency(node: NodeView) -> tuple[bool, float]:
     return not node.blocked_evictions, node.phase_begun_monotonic
 
 
+def _first_rows(rows: Mapping[str, Sequence[Text]], room: int) -> Mapping[str, Sequence[Text]]:
+    """Return the first rows that fit into `room` lines, but at least one."""
+    first_rows: dict[str, Sequence[Text]] = {}
+    line_count = 0
+    for name, lines in rows.items():
+        line_count += len(lines)
+        if first_rows and line_count > room:
+            break
+        first_rows[name] = lines
+    return first_rows
+
+
 def _lines_of(nodes: Sequence[NodeView], rows: Mapping[str, Sequence[Text]]) -> list[Text]:
+    """Return the rows in the order of the nodes, which does not change with their urgency."""
     lines: list[Text] = []
     for node in nodes:
         lines += rows.get(node.name, ())
@@ -241,14 +251,15 @@ def _estimate_at_this_pace(view: RunView) -> float:
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
     # Each node has an equal share of its wave's estimate.
-    seconds_by_node = {}
+    planned_seconds = {}
     for wave in plan.waves:
         for node in wave.nodes:
-            seconds_by_node[node.name] = wave.estimate.seconds / len(wave.nodes)
+            planned_seconds[node.name] = wave.estimate.seconds / len(wave.nodes)
     ended = [node for node in view.nodes.values() if node.end]
-    estimate_of_ended = sum(seconds_by_node.get(node.name, 0.0) for node in ended)
-    if view.planned_monotonic is None or not estimate or not estimate_of_ended:
+    planned_for_ended = sum(planned_seconds.get(node.name, 0.0) for node in ended)
+    if view.planned_monotonic is None or not estimate or not planned_for_ended:
         return estimate
     # For ended nodes, `phase_begun_monotonic` is their end.
-    spent = max(node.phase_begun_monotonic for node in ended) - view.planned_monotonic
-    return spent * sum(seconds_by_node.values()) / estimate_of_ended
+    last_end = max(node.phase_begun_monotonic for node in ended)
+    taken_for_ended = last_end - view.planned_monotonic
+    return taken_for_ended * sum(planned_seconds.values()) / planned_for_ended

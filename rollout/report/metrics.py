@@ -100,11 +100,12 @@ class Metrics(Collector):
         with self._lock_to_change() as families:
             families.cluster.last_check.clear()
             for node, standing in sorted(update_standings.items()):
-                checked = parse_timestamp(standing.last_checked)
-                if standing.checks.is_off or (standing.checks is CheckState.STALE and not checked):
+                checked_at = parse_timestamp(standing.last_checked)
+                has_never_checked = standing.checks is CheckState.STALE and checked_at is None
+                if standing.checks.is_off or has_never_checked:
                     families.cluster.last_check(node).set(0)
-                elif checked:
-                    families.cluster.last_check(node).set(checked.timestamp())
+                elif checked_at is not None:
+                    families.cluster.last_check(node).set(checked_at.timestamp())
             behind = sum(standing.behind for standing in update_standings.values())
             families.cluster.hosts_behind().set(behind)
 
@@ -134,9 +135,9 @@ class Metrics(Collector):
 
     def end_attempt(self, result: AttemptResult, at: datetime) -> None:
         with self._lock_to_change() as families:
-            is_skipped = self._is_skipped and result is AttemptResult.OK
+            had_nothing_to_do = self._is_skipped and result is AttemptResult.OK
             self._is_skipped = False
-            self._last_result = AttemptResult.SKIPPED if is_skipped else result
+            self._last_result = AttemptResult.SKIPPED if had_nothing_to_do else result
             self._view.release_pods(at)
             families.run.running().set(0)
             families.attempts.start().set(0)
@@ -154,9 +155,9 @@ class Metrics(Collector):
                 case PlanReady():
                     self._start_rollout(event)
                 case NodeStep():
-                    self._apply_step(event)
+                    self._move_node(event)
                 case NodeFinished():
-                    self._apply_end(event)
+                    self._finish_node(event)
                 case NodeRescued():
                     families.run.rescues(self._pools.get(event.node, "")).inc()
                 case VersionHeld():
@@ -174,13 +175,14 @@ class Metrics(Collector):
         families = self._families
         plan = event.plan
         self.has_plan = True
-        pools = {node.name: node.pool for node in plan.nodes}
+        planned_pools = {node.name: node.pool for node in plan.nodes}
         # Only `operate` has a last pass, and its new plan takes up the nodes in flight.
         in_flight = self._view.in_flight if self._last_result is None else ()
-        other_nodes = {node.name: node for node in in_flight if node.name not in pools}
+        other_nodes = {node.name: node for node in in_flight if node.name not in planned_pools}
         self._view = RunView(nodes=other_nodes)
         self._view.apply(event)
-        self._pools = {name: self._pools.get(name, "") for name in other_nodes} | pools
+        other_pools = {name: self._pools.get(name, "") for name in other_nodes}
+        self._pools = {**other_pools, **planned_pools}
         for family in (families.cluster.info, families.run.excluded):
             family.clear()
         families.cluster.info(plan.cluster.server, plan.cluster.uid, plan.cluster.version).set(1)
@@ -205,24 +207,29 @@ class Metrics(Collector):
 
     @property
     def _all_pools(self) -> Sequence[str]:
+        """Return the pools' names; nodes without a pool have an empty one."""
         return sorted(set(self._pools.values())) or [""]
 
-    def _apply_step(self, event: NodeStep) -> None:
+    def _move_node(self, event: NodeStep) -> None:
+        """Apply the step, and measure the drain or the reboot that ends with it."""
         node = self._view.nodes.get(event.node)
         earlier_phase = node.phase if node else None
         self._view.apply(event)
         if event.phase is earlier_phase:
             return
         pool = self._pools.get(event.node, "")
-        phases = self._view.nodes[event.node].ended_phases
-        if (earlier_phase, event.phase) == (Phase.DRAINING, Phase.DRAINED):
-            self._families.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
-        begun = {phase.phase: phase.begin for phase in phases}
+        ended_phases = self._view.nodes[event.node].ended_phases
+        if earlier_phase is Phase.DRAINING and event.phase is Phase.DRAINED:
+            drain_begun = ended_phases[-1].begin
+            self._families.run.drain(pool).observe(_seconds(drain_begun, event.at))
+        begin_by_phase = {phase.phase: phase.begin for phase in ended_phases}
         # A process that did not drain the node does not know when the reboot began.
-        if event.phase is Phase.READY and Phase.REBOOTING in begun and Phase.DRAINED in begun:
-            self._families.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
+        is_begin_known = Phase.REBOOTING in begin_by_phase and Phase.DRAINED in begin_by_phase
+        if event.phase is Phase.READY and is_begin_known:
+            reboot_begun = begin_by_phase[Phase.REBOOTING]
+            self._families.run.reboot(pool).observe(_seconds(reboot_begun, event.at))
 
-    def _apply_end(self, event: NodeFinished) -> None:
+    def _finish_node(self, event: NodeFinished) -> None:
         self._view.apply(event)
         if event.succeeded:
             self._families.cluster.reboot_required(event.node).set(0)
@@ -242,10 +249,15 @@ class Metrics(Collector):
             families.run.held_evictions,
         ):
             family.clear()
-        families.run.wave().set(view.waves[-1].index if view.waves else 0)
-        planned = view.plans[-1].waves
-        planned_count = planned[-1].index if planned else 0
-        families.run.waves().set(view.waves[-1].of if view.waves else planned_count)
+        planned_waves = view.plans[-1].waves
+        wave_count = planned_waves[-1].index if planned_waves else 0
+        current_wave = 0
+        if view.waves:
+            # Unlike the plan, these count the waves of earlier processes too.
+            wave_count = view.waves[-1].of
+            current_wave = view.waves[-1].index
+        families.run.wave().set(current_wave)
+        families.run.waves().set(wave_count)
         for pool in self._all_pools:
             for phase in Phase:
                 families.run.nodes(phase, pool).set(0)
@@ -313,9 +325,11 @@ def _seconds(since: datetime, until: datetime) -> float:
 
 
 def _phase_of(node: NodeView) -> Phase:
-    """A skipped or aborted node counts as pending."""
+    """Return the phase; a node that was skipped or aborted counts as pending."""
     if node.phase:
         return node.phase
+    if node.end and node.end.succeeded:
+        return Phase.DONE
     if node.end and node.end.outcome.is_failure:
         return Phase.FAILED
-    return Phase.DONE if node.end and node.end.succeeded else Phase.PENDING
+    return Phase.PENDING

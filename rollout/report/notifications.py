@@ -44,17 +44,19 @@ class NoteMaker:
     _has_ended: bool = False
 
     def notes_of(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
-        for note in self._notes(event, stopped=stopped):
-            yield self._stamp(note, event.at)
+        """Yield the event's notes; `stopped`: the operator has asked the process to stop."""
+        for note in self._notes_without_origin(event, stopped=stopped):
+            yield self._with_origin(note, event.at)
 
     def notes_of_error(self, error: BaseException, at: datetime) -> Iterator[Note]:
         """Yield a note, but none for a lock held elsewhere or an interrupted unattended pass."""
         ignored = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
         if not self._has_ended and not isinstance(error, ignored):
             self._has_ended = True
-            yield self._stamp(error_note(error), at)
+            yield self._with_origin(error_note(error), at)
 
-    def _stamp(self, note: Note, at: datetime) -> Note:
+    def _with_origin(self, note: Note, at: datetime) -> Note:
+        """Return the note with its time, cluster and run."""
         server = self.plan.cluster.server
         cluster_name = self.cluster or server
         return replace(
@@ -65,7 +67,7 @@ class NoteMaker:
             run=self.plan.plan_id,
         )
 
-    def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
+    def _notes_without_origin(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
         self._view.apply(event)
         match event:
             # A plan without waves starts nothing.
@@ -135,13 +137,14 @@ class NoteMaker:
         )
 
     def _wave_end_notes(self, event: NodeFinished) -> Iterator[Note]:
+        """Yield a note if this was the last node of its wave to end."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or event.node not in wave.nodes:
             return
-        ends = [self._view.nodes[name].end for name in wave.nodes]
-        if not all(ends):
+        ends = [end for end in self._view.ended if end.node in wave.nodes]
+        if len(ends) < len(wave.nodes):
             return
-        failures = sum(end is not None and end.outcome.is_failure for end in ends)
+        failures = sum(end.outcome.is_failure for end in ends)
         failed = f", {failures} failed" if failures else ""
         planned = counted(self.plan.summary.nodes, "node")
         total = f"{len(self._view.ended)} of {planned} finished, {self._view.failed_count} failed"
@@ -258,7 +261,7 @@ def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) ->
 
 
 def _finish_lines(result: RunResult) -> Iterator[str]:
-    """Show only one message, preferably of a node that was not started."""
+    """Yield one message, preferably of a node that was not started, and the nodes not done."""
     messages = [entry.message for entry in result.not_started]
     messages += [f"{entry.node} {entry.message}" for entry in result.succeeded if entry.message]
     if messages:

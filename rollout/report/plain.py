@@ -38,7 +38,10 @@ _PHASES_WITH_WAITS = frozenset({Phase.CORDONED, Phase.DRAINED})
 
 
 class LogFilter:
-    """Decides which events are logged. Not safe for several threads."""
+    """Decides which events are logged. Not safe for several threads.
+
+    A step or a blocked eviction that is reported again and again is logged only now and then.
+    """
 
     def __init__(self, *, names_pods: bool = False) -> None:
         self.view = RunView()
@@ -47,7 +50,7 @@ class LogFilter:
         self._reported_at: dict[tuple[str, str], float] = {}
 
     def admit(self, event: StepEvent | AnyLine, now: float) -> bool:
-        """Return whether the event gets a line."""
+        """Return whether the event gets a line, and remember that it happened."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
             # Each host of a FleetLock server has its own plan, so the counts start over.
             self.view = RunView()
@@ -56,12 +59,13 @@ class LogFilter:
             case NodeStep():
                 gets_line = self._admit_step(event, now)
             case PodBlocked():
-                gets_line = self._admit_again((event.node, event.pod), now, _BLOCKED_SECONDS)
+                gets_line = self._admit_rarely((event.node, event.pod), now, _BLOCKED_SECONDS)
             case PodsEvicted():
                 gets_line = self._names_pods
             case PodReleased():
                 # Only a pod that was reported as held is reported as released.
-                gets_line = self._reported_at.pop((event.node, event.pod), None) is not None
+                reported_at = self._reported_at.pop((event.node, event.pod), None)
+                gets_line = reported_at is not None
             case _:
                 pass
         self.view.apply(event, now)
@@ -70,15 +74,19 @@ class LogFilter:
     def _admit_step(self, event: NodeStep, now: float) -> bool:
         """Admit each phase once, its details rarely, and waits of cordoned nodes at once."""
         node = self.view.nodes.get(event.node)
-        if node and node.phase is event.phase:
-            is_wait = event.phase in _PHASES_WITH_WAITS and event.activity is Activity.WAITING
-            is_other_wait = is_wait and node.detail != event.detail
-            interval = 0.0 if is_other_wait else DETAIL_SECONDS
-            return bool(event.detail) and self._admit_again((event.node, _STEP), now, interval)
-        self._reported_at[event.node, _STEP] = now
-        return event.phase not in _SILENT_PHASES
+        is_new_phase = node is None or node.phase is not event.phase
+        if is_new_phase:
+            self._reported_at[event.node, _STEP] = now
+            return event.phase not in _SILENT_PHASES
+        if not event.detail:
+            return False
+        is_wait = event.phase in _PHASES_WITH_WAITS and event.activity is Activity.WAITING
+        is_new_wait = is_wait and node is not None and node.detail != event.detail
+        interval = 0.0 if is_new_wait else DETAIL_SECONDS
+        return self._admit_rarely((event.node, _STEP), now, interval)
 
-    def _admit_again(self, key: tuple[str, str], now: float, interval: float) -> bool:
+    def _admit_rarely(self, key: tuple[str, str], now: float, interval: float) -> bool:
+        """Return whether the last line was `interval` seconds ago, and if so remember this one."""
         if now - self._reported_at.get(key, float("-inf")) < interval:
             return False
         self._reported_at[key] = now

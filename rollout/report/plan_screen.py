@@ -90,20 +90,21 @@ def plan_text(
     is_wide = width is None
     if unfinished_rollout:
         plan = _without_begun_nodes(plan)
-    waves = []
-    outcome = no_nodes_text(plan)
     if plan.waves:
         table = table_text(_COLUMNS, _wave_rows(plan, zone_by_node, width), width)
-        waves = [_heading(plan, cluster_name), "", table]
-        outcome = estimate_text(plan)
+        wave_lines = [_heading(plan, cluster_name), "", table]
+        conclusion = estimate_text(plan)
+    else:
+        wave_lines = []
+        conclusion = no_nodes_text(plan)
     notes = [*warning_lines(plan, is_wide=is_wide), *_left_out_lines(plan, is_wide=is_wide)]
     if now:
         notes += rule_lines(plan.policy, now)
     obstacles = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     obstacles += [line for line in (why_blocked, unfinished_rollout) if line]
     next_lines = ["Next:", f"    {next_step}"] if next_step else []
-    parts = (waves, notes, [outcome], obstacles, next_lines)
-    return wrap(joined("\n\n", *("\n".join(part) for part in parts)), width)
+    blocks = (wave_lines, notes, [conclusion], obstacles, next_lines)
+    return wrap(joined("\n\n", *("\n".join(lines) for lines in blocks)), width)
 
 
 def _without_begun_nodes(plan: RolloutPlan) -> RolloutPlan:
@@ -144,24 +145,25 @@ def brief_text(
         )
     heading = wrap(_heading(plan, cluster_name), width)
     findings = [*warning_lines(plan), *_left_out_lines(plan, is_wide=False)]
-    relaxed = _relaxed_flags(plan)
+    relaxed_flags = _relaxed_flags(plan)
     estimate = estimate_text(plan)
 
-    def layout(rows: Sequence[Row], notes: Sequence[str], *last_lines: str) -> str:
-        lines = [wrap(line, width) for line in (relaxed, *notes, estimate, *last_lines) if line]
-        return "\n".join((heading, table_text(_COLUMNS, rows, width), *lines))
+    def screen(rows: Sequence[Row], notes: Sequence[str], *last_lines: str) -> str:
+        lines = (relaxed_flags, *notes, estimate, *last_lines)
+        wrapped_lines = [wrap(line, width) for line in lines if line]
+        return "\n".join((heading, table_text(_COLUMNS, rows, width), *wrapped_lines))
 
-    with_all_findings = layout(_wave_rows(plan, zone_by_node, width), findings)
-    if height is None or _line_count(with_all_findings) <= height:
-        return with_all_findings
+    whole_screen = screen(_wave_rows(plan, zone_by_node, width), findings)
+    if height is None or _line_count(whole_screen) <= height:
+        return whole_screen
     notes = findings[:_BRIEF_FINDINGS]
     hidden_count = len(findings) - len(notes)
     if hidden_count:
         notes.append(f"! {counted(hidden_count, 'more finding')}")
     last_lines = ("This is only part of the plan. To see all of it:", f"    {whole_command}")
-    most_rows = height - _line_count(layout((), notes, *last_lines))
+    most_rows = height - _line_count(screen((), notes, *last_lines))
     rows = _wave_rows(plan, zone_by_node, width, most_rows=most_rows, control_plane=control_plane)
-    return layout(rows, notes, *last_lines)
+    return screen(rows, notes, *last_lines)
 
 
 def _line_count(text: str) -> int:
@@ -187,6 +189,7 @@ def _most_at_once(wave: Wave) -> int:
 
 
 def _relaxed_flags(plan: RolloutPlan) -> str:
+    """Return the options that make the plan less careful, unless another line has them."""
     rules = [
         rule
         for rule in relaxed_rules(plan.policy)
@@ -205,7 +208,7 @@ def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
 
 def _heading(plan: RolloutPlan, cluster_name: str) -> str:
     version_changes = _version_changes(plan.nodes)
-    # Several are in the table's column.
+    # If there are several, the table has a column for them.
     only_change = f"   {version_changes[0]}" if len(version_changes) == 1 else ""
     cluster = printable(cluster_name or plan.cluster.server)
     nodes = counted(plan.summary.nodes, "node")
@@ -214,12 +217,13 @@ def _heading(plan: RolloutPlan, cluster_name: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
-    nodes_by_cause: dict[tuple[str, str], list[str]] = {}
+    """Yield lines on nodes left out because of trouble, on failing updates, and the warnings."""
+    causes_and_nodes = []
     for exclusion in plan.excluded:
         if exclusion.reason.is_trouble:
             message = exclusion.message if is_wide else _brief_cause(plan, exclusion)
-            nodes_by_cause.setdefault((exclusion.reason, message), []).append(exclusion.node)
-    for (reason, message), names in nodes_by_cause.items():
+            causes_and_nodes.append(((exclusion.reason, message), exclusion.node))
+    for (reason, message), names in grouped(causes_and_nodes).items():
         yield f"! {shortened(names)}  {reason}: {printable(message)}"
     for sentence, names in grouped(_update_sentences(plan)).items():
         yield f"! {shortened(names)}  {printable(sentence)}"
@@ -227,6 +231,7 @@ def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
 
 
 def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
+    """Yield a sentence and its node for each host whose updates fail."""
     for exclusion in plan.excluded:
         update = exclusion.update
         if update and update.state is UpdateState.ROLLED_BACK:
@@ -248,11 +253,13 @@ def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
 
 
 def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
-    """Yield `Left out: w-1, w-2 (paused)`."""
+    """Yield `Left out: w-1, w-2 (paused)`, or a line for each cause."""
     exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
-        causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
-        for (reason, message), names in causes.items():
+        nodes_by_cause = grouped(
+            ((entry.reason, entry.message), entry.node) for entry in exclusions
+        )
+        for (reason, message), names in nodes_by_cause.items():
             yield f"· {shortened(names)}  {reason}: {printable(message)}"
         return
     nodes_by_label = grouped((_exclusion_label(entry), entry.node) for entry in exclusions)
@@ -262,9 +269,10 @@ def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _exclusion_label(exclusion: Exclusion) -> str:
-    update = exclusion.update
+    """Return why the node is left out, or empty if that needs no mention."""
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
+    update = exclusion.update
     if update is None or update.state in _WITHOUT_LABEL:
         return ""
     if update.state is UpdateState.BEHIND:
@@ -280,31 +288,38 @@ def _wave_rows(
     most_rows: int = _MOST_ROWS,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return one row per wave without a `width`; else similar adjacent waves share a row.
-
-    Similar waves look the same. If that makes more than `most_rows`, they have the same size; and
-    if that does too, they have nodes of the `control_plane`, or none.
-    """
+    """Return one row per wave without a `width`; else similar adjacent waves share a row."""
     if width is None:
         return [_wide_row(wave, zone_by_node) for wave in plan.waves]
-
-    def has_control_plane(wave: Wave) -> bool:
-        return control_plane is not None and any(node.name in control_plane for node in wave.nodes)
-
-    keys: list[Callable[[Wave], object]] = [_WaveLook.of, _WaveSize.of]
-    if control_plane is not None:
-        keys.append(has_control_plane)
-    groups: list[list[Wave]] = []
-    for key in keys:
-        groups = [list(group) for _, group in groupby(plan.waves, key=key)]
-        if len(groups) <= most_rows:
-            break
     all_zones = {zone_by_node.get(node.name, "") for node in plan.nodes}
     shows_versions = len(_version_changes(plan.nodes)) > 1
     return [
         _group_row(group, zone_by_node, all_zones, shows_versions=shows_versions)
-        for group in groups
+        for group in _group_similar_waves(plan.waves, most_rows, control_plane)
     ]
+
+
+def _group_similar_waves(
+    waves: Sequence[Wave], most_groups: int, control_plane: Container[str] | None
+) -> Sequence[Sequence[Wave]]:
+    """Group adjacent waves that look the same.
+
+    If these are more than `most_groups`, group waves of the same size; and if that is not enough,
+    only keep waves with nodes of the `control_plane` apart from the others.
+    """
+
+    def has_control_plane(wave: Wave) -> bool:
+        return control_plane is not None and any(node.name in control_plane for node in wave.nodes)
+
+    similarities: list[Callable[[Wave], object]] = [_WaveLook.of, _WaveSize.of]
+    if control_plane is not None:
+        similarities.append(has_control_plane)
+    groups: list[list[Wave]] = []
+    for similarity in similarities:
+        groups = [list(group) for _, group in groupby(waves, key=similarity)]
+        if len(groups) <= most_groups:
+            return groups
+    return groups
 
 
 def _wide_row(wave: Wave, zone_by_node: Mapping[str, str]) -> Row:
@@ -332,13 +347,13 @@ def _group_row(
         nodes += _nodes_in_order(wave)
     zones = _zones_of(nodes, zone_by_node)
     has_all_zones = len(zones) >= _FEWEST_ZONES_AS_ALL and all_zones == set(zones)
-    first = group[0].index
-    last = group[-1].index
+    first_index = group[0].index
+    last_index = group[-1].index
     # Notes of many waves would fill the screen, so the first one stands for all.
     waves_with_note = group[:1] if len(group) > _MOST_ROWS else group
     notes = list(dict.fromkeys(printable(wave.note) for wave in waves_with_note if wave.note))
     return (
-        str(first) if first == last else f"{first}\N{EN DASH}{last}",
+        str(first_index) if len(group) == 1 else f"{first_index}\N{EN DASH}{last_index}",
         _names_or_count(group, nodes),
         "all" if has_all_zones else " ".join(zones).strip(),
         str(sum(map(_pods_to_evict, group))),
@@ -357,7 +372,10 @@ def _rough_time(seconds: float) -> str:
 
 
 class _WaveLook(NamedTuple):
-    """What a row shows of a wave."""
+    """What a row shows of a wave. Waves that look the same share a row.
+
+    Only waves of one node do; the others have their `own_index`.
+    """
 
     # None for a wave of one node; keeps the other waves apart.
     own_index: int | None
@@ -379,7 +397,10 @@ class _WaveLook(NamedTuple):
 
 
 class _WaveSize(NamedTuple):
-    """What a row shows of a wave if there is little room."""
+    """What waves have in common that share a row if there is little room.
+
+    Rolling waves never do; they have their `own_index`.
+    """
 
     # None unless the wave is rolling; keeps rolling waves apart.
     own_index: int | None
@@ -399,12 +420,13 @@ def _names_with_delays(wave: Wave) -> str:
     names = []
     for node in wave.nodes:
         delay = delays.get(node.name)
-        begins = f" (+{elapsed(delay)})" if delay else ""
-        names.append(f"{printable(node.name)}{begins}")
+        delay_text = f" (+{elapsed(delay)})" if delay else ""
+        names.append(f"{printable(node.name)}{delay_text}")
     return ", ".join(names)
 
 
 def _nodes_in_order(wave: Wave) -> Sequence[PlannedNode]:
+    """Return nodes of a rolling wave in the order of their starts, others by name."""
     if wave.rolling:
         return wave.nodes
     return sorted(wave.nodes, key=lambda node: natural_key(node.name))
@@ -416,13 +438,13 @@ def _names_or_count(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
     if len(group) == 1:
         return shortened(names, _MOST_NAMES_OF_WAVE, " ")
     sizes = {len(wave.nodes) for wave in group}
-    size = max(sizes)
-    if size == 1 and len(names) <= _MOST_NAMES_OF_GROUP:
+    largest = max(sizes)
+    if largest == 1 and len(names) <= _MOST_NAMES_OF_GROUP:
         return ", then ".join(names)
-    if size == 1:
+    if largest == 1:
         return f"{len(nodes)} nodes, one after another"
     up_to = "up to " if len(sizes) > 1 else ""
-    return f"{len(nodes)} nodes, {up_to}{size} per wave"
+    return f"{len(nodes)} nodes, {up_to}{largest} per wave"
 
 
 def _pods_to_evict(wave: Wave) -> int:
@@ -442,17 +464,16 @@ def estimate_text(plan: RolloutPlan) -> str:
     parts = []
     if plan.estimate.seconds:
         minutes = plan.estimate.assumed_reboot // _MINUTE
-        doubt = f" (no history yet: assuming {minutes} min per reboot)" if minutes else ""
-        parts.append(f"About {_in_words(plan.estimate.seconds)}{doubt}.")
+        assumption = f" (no history yet: assuming {minutes} min per reboot)" if minutes else ""
+        parts.append(f"About {_in_words(plan.estimate.seconds)}{assumption}.")
     pods = plan.summary.pods_to_move
     if pods:
         parts.append(f"{counted(pods, 'pod')} will be evicted.")
-    awaited = sum(node.wait for node in plan.nodes)
-    if awaited:
+    awaited_count = sum(node.wait for node in plan.nodes)
+    if awaited_count:
+        awaited_pods = counted(awaited_count, "pod")
         longest = max(node.wait_seconds for node in plan.nodes)
-        parts.append(
-            f"Drains wait up to {_in_words(longest)} for {counted(awaited, 'pod')} to complete."
-        )
+        parts.append(f"Drains wait up to {_in_words(longest)} for {awaited_pods} to complete.")
     return " ".join(parts)
 
 
@@ -471,16 +492,16 @@ def _in_words(seconds: float) -> str:
 def no_nodes_text(plan: RolloutPlan) -> str:
     """Return why no node is planned: `Nothing to do` only if no problem excludes one."""
     unwanted_version = plan.policy.rollback
-    wrong = wrongly_left_out(plan.excluded)
-    right = rightly_left_out(plan.excluded)
-    is_only_without_update = not wrong and set(right) == {ExclusionReason.NO_UPDATE}
-    if is_only_without_update and unwanted_version:
+    not_done = wrongly_left_out(plan.excluded)
+    left_out_counts = rightly_left_out(plan.excluded)
+    are_all_without_update = not not_done and set(left_out_counts) == {ExclusionReason.NO_UPDATE}
+    if are_all_without_update and unwanted_version:
         nodes = counted(len(plan.excluded), "node")
         return f"Nothing to do: none of {nodes} runs {printable(unwanted_version)}."
-    if is_only_without_update:
+    if are_all_without_update:
         return _nothing_staged(plan.excluded)
-    lead = "No node is planned" if wrong else "Nothing to do: no node is planned"
-    sentence = f"{joined('; ', lead, absence_counts(wrong, right))}."
+    lead = "No node is planned" if not_done else "Nothing to do: no node is planned"
+    sentence = f"{joined('; ', lead, absence_counts(not_done, left_out_counts))}."
     return f"{sentence} {_hold_hint(unwanted_version)}" if unwanted_version else sentence
 
 
@@ -493,7 +514,8 @@ def _hold_hint(version: str) -> str:
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
     nodes = counted(len(excluded), "node")
     if all(entry.update and entry.update.is_current for entry in excluded):
-        return f"Nothing to do: {nodes} {'is' if len(excluded) == 1 else 'are'} up to date."
+        verb = "is" if len(excluded) == 1 else "are"
+        return f"Nothing to do: {nodes} {verb} up to date."
     states = Counter(entry.update.state for entry in excluded if entry.update)
     counts = [
         f"{states[state]} {_LABELS.get(state, state).replace('-', ' ')}"
@@ -528,6 +550,7 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
     """Group findings by message. A warning about several objects names no nodes."""
     for alike in grouped((finding.message, finding) for finding in findings).values():
         first = alike[0]
+        # A finding about its node itself has no other object.
         objects = list(
             dict.fromkeys(entry.object for entry in alike if entry.object != f"node/{entry.node}")
         )
@@ -556,6 +579,7 @@ _POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE"))
 
 
 def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
+    """Return why a node is in its wave, what happens to its pods, and its findings."""
     if not explanation.wave:
         return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
     findings = [f"✘ {line}" for line in finding_lines(explanation.blockers)]
@@ -583,17 +607,18 @@ def _pod_row(fate: PodFate) -> Row:
 
 
 def _place_lines(explanation: Explanation) -> Iterable[str]:
-    others = explanation.together_with
-    company = f"with {shortened(others)}" if others else "alone"
+    """Yield the node's wave, and why it is in none of the earlier waves."""
+    other_nodes = explanation.together_with
+    company = f"with {shortened(other_nodes)}" if other_nodes else "alone"
     place = f"{printable(explanation.node)} is in wave {explanation.wave}, {company}"
     yield f"{place}: {printable(explanation.because)}"
-    # A plan may have hundreds of waves with the same reason.
-    for because, alike in groupby(explanation.not_earlier, key=attrgetter("because")):
-        numbers = [earlier.wave for earlier in alike]
+    # A plan may have hundreds of waves with the same reasons.
+    for reasons, earlier_waves in groupby(explanation.not_earlier, key=attrgetter("because")):
+        numbers = [earlier.wave for earlier in earlier_waves]
         waves = f"wave {numbers[0]}"
         if len(numbers) > 1:
             waves = f"waves {numbers[0]} to {numbers[-1]}"
-        yield f"  not in {waves}: {'; '.join(map(printable, because))}"
+        yield f"  not in {waves}: {'; '.join(map(printable, reasons))}"
     if explanation.arrivals:
         pods = counted(explanation.arrivals, "pod")
         where = "evicted in earlier waves will be running on this node"
@@ -606,13 +631,14 @@ NOT_REHEARSED = (
 
 
 def rehearsal_text(rehearsals: Sequence[Rehearsal], width: int | None) -> str:
-    lines = []
+    """Return the API server's objections to dry-run requests, and their number."""
+    objections = []
     for rehearsal in rehearsals:
         subject = f"✘ {printable(rehearsal.node)}"
-        lines += [f"{subject}  {printable(objection)}" for objection in rehearsal.objections]
+        objections += [f"{subject}  {printable(text)}" for text in rehearsal.objections]
     allowed = counted(sum(rehearsal.evictions for rehearsal in rehearsals), "eviction")
-    rejected = counted(len(lines), "request") if lines else "no requests"
-    lines.append(
+    rejected = counted(len(objections), "request") if objections else "no requests"
+    totals = (
         f"Dry run: nothing was changed. The API server would allow {allowed} and reject {rejected}."
     )
-    return "\n".join(wrap(line, width) for line in lines)
+    return "\n".join(wrap(line, width) for line in (*objections, totals))

@@ -75,10 +75,10 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
 
 def plan_extent(plan: RolloutPlan) -> str:
     """Return `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both."""
-    rolling = sum(wave.rolling is not None for wave in plan.waves)
-    others = len(plan.waves) - rolling
-    waves = counted(others, "wave") if others or not rolling else ""
-    parts = f"{counted(rolling, 'part')}, rolling" if rolling else ""
+    rolling_count = sum(wave.rolling is not None for wave in plan.waves)
+    other_count = len(plan.waves) - rolling_count
+    waves = counted(other_count, "wave") if other_count or not rolling_count else ""
+    parts = f"{counted(rolling_count, 'part')}, rolling" if rolling_count else ""
     return f"{counted(plan.summary.nodes, 'node')} in {joined(' and ', waves, parts)}"
 
 
@@ -129,7 +129,7 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
 
     The time left is that of `age` seconds after the event.
     """
-    left = elapsed(max(0.0, event.seconds_left - age))
+    time_left = elapsed(max(0.0, event.seconds_left - age))
     blocker = printable(event.blocker_text)
     pod = printable(event.pod)
     reason = why_blocked(event)
@@ -141,16 +141,16 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     elif event.needs is not None and event.has is not None:
         brief = f"needs {event.needs}, has {event.has}"
     forms = (
-        f"{pod_with_owner(event)}: eviction blocked by {blocker} ({reason}) · {left} left",
-        f"{pod}: blocked by {blocker} ({reason}) · {left} left",
-        f"{pod_name}: blocked by {blocker} ({reason}) · {left} left",
-        f"{pod_name}: blocked by {blocker} ({brief}) · {left} left",
+        f"{pod_with_owner(event)}: eviction blocked by {blocker} ({reason}) · {time_left} left",
+        f"{pod}: blocked by {blocker} ({reason}) · {time_left} left",
+        f"{pod_name}: blocked by {blocker} ({reason}) · {time_left} left",
+        f"{pod_name}: blocked by {blocker} ({brief}) · {time_left} left",
         f"{pod_name}: blocked by {blocker} ({brief})",
     )
     for form in forms:
         if len(form) <= width:
             return [form]
-    shortest = f"{pod_name}: blocked by {blocker} ({brief}) · {left} left"
+    shortest = f"{pod_name}: blocked by {blocker} ({brief}) · {time_left} left"
     return wrap(shortest, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
@@ -208,6 +208,7 @@ def brief_result(result: NodeFinished) -> str:
 
 
 def what_failed(result: NodeResult | NodeFinished) -> str:
+    """Return how a node failed. The message about a stranded node says that it stays cordoned."""
     failure = printable(result.message) or result.outcome.value
     if result.left_cordoned and result.outcome is not Outcome.STRANDED:
         return f"{failure}; it stays cordoned"
@@ -259,16 +260,16 @@ def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
 
 def _conditions_text(conditions: Iterable[NodeCondition]) -> Iterable[str]:
     """Yield a line for equal conditions: `Node conditions DiskPressure, Ready are Unknown ...`."""
-    types_by_rest = grouped(
+    types_by_condition = grouped(
         (replace(condition, type=""), printable(condition.type)) for condition in conditions
     )
-    for rest, types in types_by_rest.items():
+    for condition, types in types_by_condition.items():
         subject = f"Node condition {types[0]} is"
         if len(types) > 1:
             subject = f"Node conditions {', '.join(types)} are"
-        since = f"since {printable(rest.since)}" if rest.since else ""
-        state = joined(" ", subject, printable(rest.status), since)
-        yield joined(": ", state, printable(rest.reason), printable(rest.message))
+        since = f"since {printable(condition.since)}" if condition.since else ""
+        state = joined(" ", subject, printable(condition.status), since)
+        yield joined(": ", state, printable(condition.reason), printable(condition.message))
 
 
 def usual_reboot_clause(estimate: TimeEstimate) -> str:

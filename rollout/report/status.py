@@ -92,14 +92,18 @@ def status_text(
     sources: Sequence[Source] = DEFAULT_SOURCES,
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
-    rollout: FollowUp = NO_FOLLOW_UP,
+    unfinished_rollout: FollowUp = NO_FOLLOW_UP,
     closed_windows: str = "",
     with_flags: Callable[[str], str] = str,
 ) -> str:
     """Return the nodes and the next commands; without a `width`, all columns within `room`."""
     if not statuses:
         return "No nodes to show: all selected nodes are excluded."
-    follow_ups = [*_memory_follow_ups(memory, statuses, now), FollowUp(closed_windows), rollout]
+    follow_ups = [
+        *_memory_follow_ups(memory, statuses, now),
+        FollowUp(closed_windows),
+        unfinished_rollout,
+    ]
     rows = [status for status in statuses if status.is_pending or not only_pending]
     if width is None:
         notes = [_wide_note(status, memory, now) for status in rows]
@@ -109,8 +113,8 @@ def status_text(
         lines = _brief_lines(rows, notes, _state_counts(statuses), width)
     lines += [follow_up.sentence for follow_up in follow_ups]
     lines.append(_rolled_back_text(statuses))
-    if rollout.lead:
-        lines += _rollout_commands(follow_ups, rollout, with_flags)
+    if unfinished_rollout.ways:
+        lines += _rollout_commands(follow_ups, unfinished_rollout, with_flags)
     else:
         lines.append(_next_command(statuses, sources, follow_ups, with_flags))
     return wrap(joined("\n", *lines), width or room)
@@ -127,12 +131,14 @@ def _rollout_commands(
     follow_ups: Sequence[FollowUp], rollout: FollowUp, with_flags: Callable[[str], str]
 ) -> Iterator[str]:
     """Yield each way, and before it the other follow-ups' commands if it starts nodes."""
-    commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
-    before_start = "".join(f"    {with_flags(command)}\n" for command in commands)
+    other_commands = [
+        entry.command for entry in follow_ups if entry is not rollout and entry.command
+    ]
+    lines_before_start = "".join(f"    {with_flags(command)}\n" for command in other_commands)
     for way in rollout.ways:
-        before = before_start if way.starts_nodes else ""
+        lines_before = lines_before_start if way.starts_nodes else ""
         command = with_flags(way.command) if way.is_of_rollout else way.command
-        yield f"{way.lead}:\n{before}    {command}"
+        yield f"{way.lead}:\n{lines_before}    {command}"
 
 
 def _next_command(
@@ -141,8 +147,11 @@ def _next_command(
     follow_ups: Sequence[FollowUp],
     with_flags: Callable[[str], str],
 ) -> str:
+    """Return the most urgent step's command below its lead, or empty."""
     step = next(_next_steps(statuses, sources, follow_ups), NO_FOLLOW_UP)
-    return f"{step.lead or 'Next'}:\n    {with_flags(step.command)}" if step.command else ""
+    if not step.command:
+        return ""
+    return f"{step.lead or 'Next'}:\n    {with_flags(step.command)}"
 
 
 def _brief_lines(
@@ -156,8 +165,8 @@ def _brief_lines(
         return [table, counts]
     sharing = [status for status, note in zip(statuses, notes, strict=True) if note == shared_note]
     is_error_of_hosts = all(status.error for status in sharing)
-    subject = counted(len(statuses), "host" if is_error_of_hosts else "node")
-    note_line = f"{len(sharing)} of {subject}: {shared_note}"
+    total = counted(len(statuses), "host" if is_error_of_hosts else "node")
+    note_line = f"{len(sharing)} of {total}: {shared_note}"
     if is_error_of_hosts and len(sharing) == len(statuses):
         return [note_line]
     return [table, counts, note_line]
@@ -184,14 +193,16 @@ def _shared_note(notes: Sequence[str]) -> str:
 
 
 def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
+    operation = status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")
+    is_reboot_known = status.judged
     return (
         printable(status.node),
         status.state,
         _yes_or_no(status.ready),
         _yes_or_no(status.schedulable),
-        or_dash(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
+        or_dash(operation),
         _version_cell(status),
-        _yes_or_no(status.needs_reboot) if status.judged else "?",
+        _yes_or_no(status.needs_reboot) if is_reboot_known else "?",
         printable(status.pool),
         note,
     )
@@ -270,8 +281,11 @@ def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
 
 
 def _needs_doctor(status: NodeStatus) -> bool:
-    is_unknown = not (status.judged or status.shows or status.is_rebooting)
-    return is_unknown or status.reason in _ON_THE_HOST
+    """Whether something is wrong on the host, or it is unclear why it does not respond."""
+    if status.reason in _ON_THE_HOST:
+        return True
+    is_explained = status.judged or status.shows or status.is_rebooting
+    return not is_explained
 
 
 def rolled_back_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
@@ -299,21 +313,27 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
-    failures = memory.nodes.get(status.node) if status.retry_after else None
-    if failures is None:
+    """Return how the node failed before, if `rollout operate` will retry it."""
+    failures = memory.nodes.get(status.node)
+    will_retry = bool(status.retry_after)
+    if failures is None or not will_retry:
         return ""
-    ago = f"{elapsed(seconds_since(failures.at, now))} ago" if now else ""
-    return failure_clause(failures, ago)
+    return failure_clause(failures, _time_ago(failures.at, now))
+
+
+def _time_ago(at: str, now: datetime | None) -> str:
+    """Return `3h20m ago`, or empty if a time is unknown."""
+    return f"{elapsed(seconds_since(at, now))} ago" if at and now else ""
 
 
 def _wide_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
     if status.is_rebooting:
         return printable(status.progress)
     problem = status.error or _explanation(status, status.message, now)
-    failed = _failure_text(status, memory, now)
-    if failed:
-        failed = f"{failed}: `rollout operate` retries it after {status.retry_after}"
-    return printable(joined("; ", status.progress, problem, failed))
+    failure = _failure_text(status, memory, now)
+    if failure:
+        failure = f"{failure}: `rollout operate` retries it after {status.retry_after}"
+    return printable(joined("; ", status.progress, problem, failure))
 
 
 def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
@@ -326,10 +346,10 @@ def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str
     if _is_explained_below(status, memory):
         problem = ""
     lead = status.progress
-    failed = _failure_text(status, memory, now)
+    failure = _failure_text(status, memory, now)
     # The state of a rolled-back host already says how it failed.
-    if failed and not status.is_rolled_back:
-        lead = failed
+    if failure and not status.is_rolled_back:
+        lead = failure
     return printable(joined("; ", lead, problem))
 
 
@@ -338,6 +358,7 @@ def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
     if status.error:
         return False
     if status.is_paused:
+        # The pause of all nodes, not one of this node.
         return status.pause is not None and status.pause == memory.pause
     version = status.staged_version
     is_held = status.reason == ExclusionReason.VERSION_HELD and version in memory.versions
@@ -345,7 +366,10 @@ def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
 
 
 def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
-    """Return why the node is in its state, or empty if the columns say it."""
+    """Return why the node is in its state, or empty if the columns say it.
+
+    `message` is the reason's, in full or in brief.
+    """
     if status.update and status.is_judged_by_its_version:
         explanation = _update_explanation(status.update, message, now)
         if explanation:
@@ -359,17 +383,17 @@ def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
     if status.deferred:
         return status.deferred
     # The columns already show update_engine's state.
-    return status.detail if set(status.detected_by) - {Source.UPDATE_ENGINE} else ""
+    other_sources = set(status.detected_by) - {Source.UPDATE_ENGINE}
+    return status.detail if other_sources else ""
 
 
 def _update_explanation(update: UpdateStanding, message: str, now: datetime | None) -> str:
     trouble = check_trouble(update, now)
     match update.state:
         case UpdateState.ROLLED_BACK:
-            ago = ""
-            if now and update.rolled_back_at:
-                ago = f"{elapsed(seconds_since(update.rolled_back_at, now))} ago"
-            return joined("; ", joined(", ", f"from {update.rolled_back_from}", ago), trouble)
+            time_ago = _time_ago(update.rolled_back_at, now)
+            rollback = joined(", ", f"from {update.rolled_back_from}", time_ago)
+            return joined("; ", rollback, trouble)
         case UpdateState.BEHIND:
             # What keeps the host from finding the update comes first.
             newest = f"the newest version in the cluster is {update.newest_version}"
@@ -396,6 +420,7 @@ def _yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is a formatter of boole
 def _memory_follow_ups(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
+    """Yield what the memory holds back: all nodes, unattended passes, or versions."""
     pause = why_all_paused(memory, now)
     if pause:
         yield FollowUp(f"{printable(capitalize(cause_of(pause)))}.", "rollout unpause --all")

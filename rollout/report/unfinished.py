@@ -45,12 +45,13 @@ _HAS_STOPPED_PASSES = (
 
 
 def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINISHED) -> str:
+    """Return a clause about the rollout, its state, and how many nodes are in which state."""
     if unfinished.is_only_taints:
         if unfinished.tainted:
-            left = f"PreferNoSchedule taint on {_counted_names(unfinished.tainted)}"
+            leftovers = f"PreferNoSchedule taint on {_counted_names(unfinished.tainted)}"
         else:
-            left = f"conditions on {_counted_names(unfinished.conditioned)}"
-        return f"a rollout has left its {left}"
+            leftovers = f"conditions on {_counted_names(unfinished.conditioned)}"
+        return f"a rollout has left its {leftovers}"
     run = printable(unfinished.run_id)
     if unfinished.is_aborted:
         names = _left_names(unfinished)
@@ -70,7 +71,8 @@ def _rollout_heading(unfinished: Unfinished, state: RunState) -> str:
     by = f"by {printable(record.started_by)}" if record.started_by else ""
     at = f"at {printable(record.started_at)}" if record.started_at else ""
     start = f", started {joined(' ', by, at)}," if by or at else ""
-    if not unfinished.blocks_others and state is not RunState.RUNNING:
+    has_ended = not unfinished.blocks_others and state is not RunState.RUNNING
+    if has_ended:
         state_clause = "ended unfinished"
     elif state is RunState.INTERRUPTED:
         state_clause = f"was interrupted{_wave_clause(unfinished)}"
@@ -151,6 +153,7 @@ def nodes_under_way(
 
 
 def commands_clause(unfinished: Unfinished) -> str:
+    """Return which commands continue, end or undo the rollout."""
     if unfinished.is_only_taints:
         pronoun = "it" if unfinished.tainted else "them"
         return f"`rollout abort` removes {pronoun}"
@@ -208,7 +211,7 @@ def _counted_names(names: Sequence[str]) -> str:
 def resume_preview(
     unfinished: Unfinished,
     lock: LockSnapshot,
-    in_plan_again: Container[str],
+    names_in_new_plan: Container[str],
     inherited: Inheritance,
     *,
     retry: bool,
@@ -218,12 +221,13 @@ def resume_preview(
         marked.node.name: f"{marked.phase}, will continue from there"
         for marked in unfinished.in_flight
     }
+    # Nodes that this process cannot continue.
     for result in inherited.stranded:
         states[result.node] = f"left as it is: {printable(result.message)}"
     failed = [marked.node.name for marked in unfinished.failed if marked.node.name not in states]
     failed += unfinished.failed_in_service
     lines = [_title(unfinished, alive=lock.alive), *_holder_and_node_lines(lock, states)]
-    left_out = [name for name in failed if name not in in_plan_again]
+    left_out = [name for name in failed if name not in names_in_new_plan]
     if left_out:
         fate = "failed, and retried only with --retry-failed"
         if retry:
@@ -238,7 +242,7 @@ def resume_preview(
 def abort_preview(
     unfinished: Unfinished | None, lock: LockSnapshot, *, ready_timeout: float
 ) -> str:
-    """Return what abort will do. Without an unfinished rollout, only slots are left."""
+    """Return what abort will do. Without an unfinished rollout, only FleetLock slots are left."""
     if unfinished is None:
         return "FleetLock slots of nodes that have no rollout annotations will be released."
     states = {}
@@ -273,27 +277,28 @@ def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
 
 
 def abort_result(aborted: Aborted, abort_command: str) -> str:
-    left = []
+    """Return what abort did, and how to go on with the nodes that it could not return."""
+    left_nodes = []
     for name, reason in aborted.left_cordoned.items():
-        left.append(f"{printable(name)}: {printable(reason)}")
+        left_nodes.append(f"{printable(name)}: {printable(reason)}")
     lines = []
     if aborted.reverted:
         nodes = counted(len(aborted.reverted), "node")
         lines.append(f"{nodes} returned to service: {shortened(aborted.reverted)}")
-    elif not left:
+    elif not left_nodes:
         lines.append(
             "No nodes had to be returned to service; what the rollout left behind was removed."
         )
     if aborted.untainted:
         untainted = _counted_names(aborted.untainted)
         lines.append(f"rollout's PreferNoSchedule taint was removed from {untainted}")
-    if left:
-        lines.append(f"Left unchanged: {listed(left, _MOST_LEFT_NODES)}")
+    if left_nodes:
+        lines.append(f"Left unchanged: {listed(left_nodes, _MOST_LEFT_NODES)}")
     if aborted.stops_passes:
         lines.append(_HAS_STOPPED_PASSES)
-    if left and aborted.stopped:
+    if left_nodes and aborted.stopped:
         lines.append(f"Next:\n    {abort_command}")
-    elif left:
+    elif left_nodes:
         names = [printable(name) for name in aborted.left_cordoned]
         ready, gone = _ways_after_abort(names)
         lines.append(f"{ready.lead}:\n    {abort_command}")
@@ -329,11 +334,11 @@ def run_text(
     for name, problem in unfinished.unclear.items():
         states[name] = f"unreadable annotations: {printable(problem)}"
     title = _title(unfinished, alive=alive)
-    is_idle = alive is False and (unfinished.blocks_others or unfinished.is_only_taints)
+    needs_command = unfinished.blocks_others or unfinished.is_only_taints
     return joined(
         "\n",
         title,
-        _idle_text(unfinished) if is_idle else "",
+        _idle_text(unfinished) if alive is False and needs_command else "",
         *_holder_and_node_lines(lock, states),
     )
 
@@ -343,6 +348,7 @@ def _title(unfinished: Unfinished, *, alive: bool | None) -> str:
 
 
 def _holder_and_node_lines(lock: LockSnapshot, states: Mapping[str, str]) -> Iterator[str]:
+    """Yield who holds the lock, and the nodes; nodes in the same state share a line if many."""
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder}, which held the lock, was a process on this machine and has ended"
@@ -357,6 +363,7 @@ def _holder_and_node_lines(lock: LockSnapshot, states: Mapping[str, str]) -> Ite
 
 
 def _idle_text(unfinished: Unfinished) -> str:
+    """Return how a rollout that no process is working on can continue or end."""
     if not unfinished.blocks_others:
         return f"  {commands_clause(unfinished)}"
     commands = commands_clause(unfinished)

@@ -211,7 +211,7 @@ def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
         phase="rebooting",
         progress="wave 3 of 6",
     )
-    lines = status_text([under_way, WAITING], rollout=beside).splitlines()
+    lines = status_text([under_way, WAITING], unfinished_rollout=beside).splitlines()
     assert lines[1] == "node-1  rebooting  3975.2.0 → 4081.2.1  wave 3 of 6"
     assert lines[-3:] == [beside.sentence, "Next:", f"    {beside.command}"]
 
@@ -223,7 +223,9 @@ def test_status_offers_to_go_on_without_a_failed_node_after_the_release() -> Non
     held = Memory(
         versions={"2": VersionFailures(("node-1",), "", held_since="2026-11-23T01:00:00Z")}
     )
-    text = status_text([WAITING], rollout=beside, memory=held, with_flags="{} --context a".format)
+    text = status_text(
+        [WAITING], unfinished_rollout=beside, memory=held, with_flags="{} --context a".format
+    )
     assert text.splitlines()[-6:] == [
         "After fixing node-1:",
         "    rollout release 2 --context a",

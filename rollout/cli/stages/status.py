@@ -241,7 +241,7 @@ def show_nodes(
         sources=policy.detect,
         memory=memory,
         now=now,
-        rollout=unfinished.follow_up,
+        unfinished_rollout=unfinished.follow_up,
         closed_windows=why_closed(policy),
         with_flags=settings.with_typed_settings,
     )
