@@ -277,6 +277,55 @@ class _WaitingNodes:
     room_deadline: Deadline | None = None
 
 
+@dataclass(slots=True)
+class _CandidateRound:
+    """A round of questions: which candidates start, which are dropped, and which have to wait.
+
+    Those that have to wait stay undecided, but are not asked about twice.
+    """
+
+    state: WaveState
+    limit: AwayLimit
+    # Nodes that use up the limit. Each node that starts is added.
+    away: frozenset[str]
+    # These include ended nodes that keep their places.
+    in_flight: frozenset[str]
+    undecided: list[PlannedNode]
+    begin: list[PlannedNode] = field(default_factory=list)
+    drop: list[Dropped] = field(default_factory=list)
+    asked_about: set[str] = field(default_factory=set)
+
+    def next_with_room(self) -> PlannedNode | None:
+        """Return the next candidate to ask about for which the limit has room, or None."""
+        for node in self.state.candidates(self.undecided, self.in_flight):
+            if node.name in self.asked_about:
+                continue
+            has_room = self.limit.why_full(node.name, self.away) is None
+            if has_room:
+                return node
+        return None
+
+    def note_answer(self, node: PlannedNode, answer: GateAnswer) -> None:
+        self.asked_about.add(node.name)
+        if answer.finding is None:
+            self.begin.append(node)
+            self.undecided.remove(node)
+            self.in_flight |= {node.name}
+        elif answer.is_final:
+            self.drop.append(Dropped([node], answer.finding))
+            self.undecided.remove(node)
+        # A general answer holds all nodes: ask about no more nodes than have room.
+        uses_up_room = answer.finding is None or answer.is_general
+        if uses_up_room:
+            self.away |= {node.name}
+
+    def drop_rest(self, nodes: Sequence[PlannedNode], why: Finding) -> Decision:
+        """Return the decision to start none of the nodes."""
+        dropped_before = Decision(drop=self.drop)
+        rest = Dropped(dropped_before.still_waiting(nodes), why)
+        return Decision(drop=[*self.drop, rest])
+
+
 class WaveRunner(Struct, frozen=True):
     """Runs waves one after another into one ledger.
 
@@ -369,39 +418,23 @@ class WaveRunner(Struct, frozen=True):
         first_candidate = next(state.candidates(undecided, in_flight), None)
         if first_candidate is None:
             return _WAIT
-        begin: list[PlannedNode] = []
-        drop: list[Dropped] = []
-        # Nodes that have to wait stay undecided, but are not asked about twice.
-        asked_about = set[str]()
         try:
             room = self.read_room()
-            # These use up the limit, as does each node that starts now.
-            away = in_flight | room.away
-            while True:
-                candidates = state.candidates(undecided, in_flight)
-                node = _first_with_room(candidates, Room(room.limit, away), asked_about)
-                if node is None:
-                    break
-                asked_about.add(node.name)
-                answer = self.ask_gates(node)
-                if answer.finding is None:
-                    begin.append(node)
-                    undecided.remove(node)
-                    in_flight |= {node.name}
-                elif answer.is_final:
-                    drop.append(Dropped([node], answer.finding))
-                    undecided.remove(node)
-                # A general answer holds all nodes: ask about no more nodes than have room.
-                takes_up_room = answer.finding is None or answer.is_general
-                if takes_up_room:
-                    away |= {node.name}
-            if begin:
-                state.measure_baselines(begin)
         except ApiError as error:
-            # Those that were about to start are among them.
-            not_dropped = Decision(drop=drop).still_waiting(waiting)
-            return Decision(drop=[*drop, Dropped(not_dropped, ApiUnavailable(error.message))])
-        return Decision(begin, drop, had_room=bool(asked_about))
+            return Decision(drop=[Dropped(waiting, ApiUnavailable(error.message))])
+        away = in_flight | room.away
+        questions = _CandidateRound(state, room.limit, away, in_flight, undecided)
+        try:
+            node = questions.next_with_room()
+            while node is not None:
+                questions.note_answer(node, self.ask_gates(node))
+                node = questions.next_with_room()
+            if questions.begin:
+                state.measure_baselines(questions.begin)
+        except ApiError as error:
+            return questions.drop_rest(waiting, ApiUnavailable(error.message))
+        had_room = bool(questions.asked_about)
+        return Decision(questions.begin, questions.drop, had_room)
 
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
         """Wait for room; after --settle-timeout, drop only nodes that a limit keeps back."""
@@ -437,16 +470,3 @@ class WaveRunner(Struct, frozen=True):
         # A refused node waits again. Without its marks, it starts like a new one.
         waiting.taken_up -= refused
         waiting.nodes += [node for node in state.wave.nodes if node.name in refused]
-
-
-def _first_with_room(
-    candidates: Iterator[PlannedNode], room: Room, asked_about: Collection[str]
-) -> PlannedNode | None:
-    """Return the first candidate that the limit allows and that was not asked about, or None."""
-    for node in candidates:
-        if node.name in asked_about:
-            continue
-        has_room = room.limit.why_full(node.name, room.away) is None
-        if has_room:
-            return node
-    return None
