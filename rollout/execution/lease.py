@@ -212,7 +212,11 @@ _NEVER_SEEN = _Sighting()
 
 
 class LeaseWatch(Struct):
-    """Watches a Lease: a living holder renews it within its duration."""
+    """Watches a Lease: a living holder renews it within its duration.
+
+    A holder is ALIVE once it was seen to renew the Lease, or has just done so, and GONE if it does
+    not. Before that, its state is UNKNOWN.
+    """
 
     clock: Clock
     # The holder's process on this machine has ended.

@@ -93,7 +93,10 @@ class Listening(Struct, frozen=True):
 
 
 class OpenConnections:
-    """Hosts' connections; closes silent ones to make room. Only for the event loop."""
+    """Hosts' connections; closes silent ones to make room. Only for the event loop.
+
+    A connection is busy during a request, and silent before and after it.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -74,6 +74,8 @@ class AnswerKind(StrEnum):
 
 
 class FleetLockAnswer(Struct, frozen=True):
+    """An answer to a host. Only a kind with the status 200 grants what the host requests."""
+
     kind: AnswerKind
     # The text for people.
     value: str

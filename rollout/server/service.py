@@ -90,7 +90,12 @@ class AnswerLog:
 
 
 class Service:
-    """Answers the two requests of a host: pre-reboot and steady-state."""
+    """Answers the two requests of a host.
+
+    pre-reboot    The host wants to reboot. The first request reserves a slot, and the following
+                  ones are denied until its node is drained.
+    steady-state  The host is up and no longer wants to reboot, usually after its reboot.
+    """
 
     def __init__(self, server: ServerContext, stop: GracefulStop) -> None:
         self.server = server

@@ -15,7 +15,7 @@ from rollout.server.state import SlotStore
 
 
 class SlotHost(Struct, frozen=True):
-    """A slot's `HostAccess`."""
+    """A slot's `HostAccess`: the host cannot be asked, so its Node has to tell of it."""
 
     slot: Slot
     planned: PlannedNode

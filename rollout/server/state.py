@@ -217,6 +217,8 @@ class Troubles:
 
 @dataclass(slots=True)
 class ServerContext:
+    """What the worker and the threads that answer hosts share."""
+
     settings: ServerSettings
     api: ClusterApi
     clock: Clock
