@@ -167,8 +167,9 @@ class PatientApi(Struct):
         """Extend the caller's outage, or begin one if the last is over."""
         first_sent = sent
         last_outage = self._outages.get(caller)
-        if last_outage is not None and sent - last_outage.last_failed < _FAILURE_VALID_SECONDS:
-            first_sent = last_outage.first_sent
+        if last_outage is not None:
+            is_same_outage = sent - last_outage.last_failed < _FAILURE_VALID_SECONDS
+            first_sent = last_outage.first_sent if is_same_outage else sent
         self._outages[caller] = _Outage(first_sent, last_failed=self.clock.monotonic())
 
     def note_answer(self, caller: str) -> None:

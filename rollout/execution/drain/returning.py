@@ -71,15 +71,16 @@ class ReturningPods:
         return pod.owner.uid in self.task.returning_owners
 
     def _is_hopeless(self, pod: Pod, owner: OwnerRef) -> bool:
-        """Whether each of the owner's pods was replaced on the node too often."""
+        """Whether the owner's pods keep coming back: each one was replaced here several times."""
         arrivals = self.arrivals[owner.uid]
+        replacements_of_each = len(arrivals) / self._replicas(owner)
         if tolerates_cordon(pod):
-            return len(arrivals) > self._replicas(owner) * _TRIES_OF_TOLERANT
+            return replacements_of_each > _TRIES_OF_TOLERANT
         seconds_since_first = self.task.now - min(arrivals.values())
         if seconds_since_first < _CORDON_UNSEEN:
             # The scheduler may not have seen the cordon yet.
             return False
-        return len(arrivals) > self._replicas(owner) * _TRIES
+        return replacements_of_each > _TRIES
 
     def _has_rested(self, pod: Pod) -> bool:
         """Whether the pod may be evicted, after a rest that doubles with each replacement."""

@@ -323,11 +323,11 @@ def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
     """Ask the host for its boot; return how to continue a node that was not to reboot yet."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
-    # It may have failed after its reboot was requested, so a silent host may be rebooting.
+    # A node may have failed after its reboot was requested: its silent host may be rebooting.
     may_be_rebooting = boot is None and phase is Phase.FAILED
     if has_rebooted or may_be_rebooting:
         return Edge.TAKEN_UP_REBOOTING
-    # Someone has uncordoned it: it needs a new claim.
+    # Someone has uncordoned the failed node: it needs a new claim.
     if phase is Phase.FAILED and not node.unschedulable:
         return Edge.TAKEN_UP_UNCORDONED
     return Edge.TAKEN_UP

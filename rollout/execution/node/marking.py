@@ -143,31 +143,34 @@ def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
             # The answer to an earlier write was lost.
             return None
         require_mark(task, node)
-        details = {
-            **_details_of_return(task, node, outcome, running_version),
-            **_details_of_failure(task, node, outcome, running_version),
-        }
-        annotations = {
-            **dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED)),
-            **_last_result(task, outcome, running_version, details),
-        }
-        labels = _removals_of_temporary_labels(node)
-        if is_excluded_by_us(node):
-            labels[marks.EXCLUDED_FROM_BALANCERS] = None
-        if outcome is Outcome.SUCCEEDED:
-            labels.update(fluo_agent_labels(task.policy, running_version))
-            was_requested_on_node = Source.ANNOTATION in targets_on(node)
-            if was_requested_on_node:
-                labels.update(_fulfilled_requests(node.labels))
-                annotations.update(_fulfilled_requests(node.annotations))
-                annotations[marks.REBOOT_NEEDED] = None
-        spec = soft_taint_removal_patch(node)
-        is_our_cordon = node.annotations.get(marks.CORDONED_BY_US) == "true"
-        if is_our_cordon:
-            spec["unschedulable"] = None
-        return {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
+        return _return_patch(task, node, outcome, running_version)
 
     return change_node(task, patch_to_return)
+
+
+def _return_patch(task: NodeTask, node: Node, outcome: Outcome, running_version: str) -> Patch:
+    """Return the patch that undoes what rollout has set, and writes the result; None removes."""
+    details = {
+        **_details_of_return(task, node, outcome, running_version),
+        **_details_of_failure(task, node, outcome, running_version),
+    }
+    removed_marks = dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED))
+    annotations = {**removed_marks, **_last_result(task, outcome, running_version, details)}
+    labels = _removals_of_temporary_labels(node)
+    if is_excluded_by_us(node):
+        labels[marks.EXCLUDED_FROM_BALANCERS] = None
+    if outcome is Outcome.SUCCEEDED:
+        labels.update(fluo_agent_labels(task.policy, running_version))
+        was_requested_on_node = Source.ANNOTATION in targets_on(node)
+        if was_requested_on_node:
+            labels.update(_fulfilled_requests(node.labels))
+            annotations.update(_fulfilled_requests(node.annotations))
+            annotations[marks.REBOOT_NEEDED] = None
+    spec = soft_taint_removal_patch(node)
+    is_our_cordon = node.annotations.get(marks.CORDONED_BY_US) == "true"
+    if is_our_cordon:
+        spec["unschedulable"] = None
+    return {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
 
 
 def _fulfilled_requests(present: Mapping[str, str]) -> dict[str, str]:
