@@ -51,7 +51,10 @@ _REVERTING = "Stopping: uncordoning nodes that are not rebooting. Press Ctrl-C a
 
 
 class LiveProgress:
-    """Draws while the context is open. Safe to call from many threads."""
+    """Draws a rollout's progress while the context is open. Safe to call from many threads.
+
+    The display is a row for each node in flight, and one for the total, which are redrawn.
+    """
 
     def __init__(
         self,
@@ -158,9 +161,9 @@ class LiveProgress:
         indent = len(row)
         detail = printable(self._detail(node))
         room = max(_LEAST_DETAIL, self._console.width - indent)
-        first, *more = wrap(detail, room, max_lines=detail_lines, placeholder=" …") or [""]
-        yield _single_line(row.append(first, "dim"))
-        for line in more:
+        lines = wrap(detail, room, max_lines=detail_lines, placeholder=" …") or [""]
+        yield _single_line(row.append(lines[0], "dim"))
+        for line in lines[1:]:
             yield _single_line(f"{'':{indent}}{line}", "dim")
         yield from self._blocked_rows(node, now)
 
@@ -187,6 +190,7 @@ class LiveProgress:
     def _total_line(self) -> Text:
         """Return `Wave 2 of 4    3 of 12 done, 1 failed, 4m of about 12m`."""
         view = self._view
+        # Without a plan, there is nothing to count yet.
         if view.planned_monotonic is None:
             step = sentence(view.notices[-1]) if view.notices else "starting"
             return _single_line(f"{elapsed(self._monotonic() - self._started)}  {step}", "dim")
@@ -208,7 +212,8 @@ class LiveProgress:
     def _time_spent(self, planned_at: float) -> str:
         took = self._monotonic() - planned_at
         estimate = _estimate_at_this_pace(self._view)
-        if not estimate or len(self._view.ended) >= self._view.planned_count:
+        have_all_ended = len(self._view.ended) >= self._view.planned_count
+        if not estimate or have_all_ended:
             return elapsed(took)
         if took > estimate:
             return f"{elapsed(took)}, longer than estimated"

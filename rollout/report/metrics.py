@@ -57,7 +57,11 @@ _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 
 
 class Metrics(Collector):
-    """Collects metrics of one cluster. Safe to use from many threads."""
+    """Collects metrics of one cluster. Safe to use from many threads.
+
+    `_view` follows the events of the current or last rollout. The first call of a family with some
+    labels exposes that series.
+    """
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -110,6 +114,7 @@ class Metrics(Collector):
             families.cluster.hosts_behind().set(behind)
 
     def observe_memory(self, memory: Memory) -> None:
+        """Set which versions are held, unless this is unknown."""
         if memory.why_unreadable:
             return
         with self._lock_to_change() as families:
@@ -264,9 +269,9 @@ class Metrics(Collector):
             for outcome in Outcome:
                 families.run.finished(outcome, pool).set(0)
         for name in {**self._pools, **view.nodes}:
-            self._add_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
+            self._count_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
 
-    def _add_node(self, node: NodeView, pool: str) -> None:
+    def _count_node(self, node: NodeView, pool: str) -> None:
         phase = _phase_of(node)
         self._families.run.nodes(phase, pool).inc()
         if node.end:

@@ -85,11 +85,12 @@ def plan_text(
 ) -> str:
     """Render a whole plan; without a `width`, with all rows and columns.
 
-    `unfinished_rollout` is a sentence about another rollout.
+    `why_blocked` and `unfinished_rollout`, which is about another one, are sentences, `next_step`
+    is a command. Rules are shown only with `now`, because windows depend on it.
     """
     is_wide = width is None
     if unfinished_rollout:
-        plan = _without_begun_nodes(plan)
+        plan = _without_nodes_of_unfinished(plan)
     if plan.waves:
         table = table_text(_COLUMNS, _wave_rows(plan, zone_by_node, width), width)
         wave_lines = [_heading(plan, cluster_name), "", table]
@@ -104,11 +105,12 @@ def plan_text(
     obstacles += [line for line in (why_blocked, unfinished_rollout) if line]
     next_lines = ["Next:", f"    {next_step}"] if next_step else []
     blocks = (wave_lines, notes, [conclusion], obstacles, next_lines)
-    return wrap(joined("\n\n", *("\n".join(lines) for lines in blocks)), width)
+    texts = ["\n".join(lines) for lines in blocks]
+    return wrap(joined("\n\n", *texts), width)
 
 
-def _without_begun_nodes(plan: RolloutPlan) -> RolloutPlan:
-    """Leave out the nodes of another rollout, which has its own sentence."""
+def _without_nodes_of_unfinished(plan: RolloutPlan) -> RolloutPlan:
+    """Leave out the nodes of an unfinished rollout, which has its own sentence."""
     excluded = tuple(
         exclusion
         for exclusion in plan.excluded
@@ -342,18 +344,20 @@ def _group_row(
     *,
     shows_versions: bool,
 ) -> Row:
+    """Return the row of one wave, or of several similar ones."""
     nodes: list[PlannedNode] = []
     for wave in group:
         nodes += _nodes_in_order(wave)
     zones = _zones_of(nodes, zone_by_node)
     has_all_zones = len(zones) >= _FEWEST_ZONES_AS_ALL and all_zones == set(zones)
-    first_index = group[0].index
-    last_index = group[-1].index
+    indexes = str(group[0].index)
+    if len(group) > 1:
+        indexes = f"{group[0].index}\N{EN DASH}{group[-1].index}"
     # Notes of many waves would fill the screen, so the first one stands for all.
     waves_with_note = group[:1] if len(group) > _MOST_ROWS else group
     notes = list(dict.fromkeys(printable(wave.note) for wave in waves_with_note if wave.note))
     return (
-        str(first_index) if len(group) == 1 else f"{first_index}\N{EN DASH}{last_index}",
+        indexes,
         _names_or_count(group, nodes),
         "all" if has_all_zones else " ".join(zones).strip(),
         str(sum(map(_pods_to_evict, group))),
@@ -464,6 +468,7 @@ def estimate_text(plan: RolloutPlan) -> str:
     parts = []
     if plan.estimate.seconds:
         minutes = plan.estimate.assumed_reboot // _MINUTE
+        # Without past reboots, the estimate assumes how long one takes.
         assumption = f" (no history yet: assuming {minutes} min per reboot)" if minutes else ""
         parts.append(f"About {_in_words(plan.estimate.seconds)}{assumption}.")
     pods = plan.summary.pods_to_move
@@ -531,18 +536,19 @@ def planned_version(node: PlannedNode) -> str:
     return version_change(node.running_version, node.staged_version, node.detected_by)
 
 
-# Leaving out nodes does not resolve these blockers.
-_START_BLOCKERS = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
+_NOT_RESOLVED_BY_SKIPPING = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 # The suffix that a controller such as a ReplicaSet adds to its name.
-_REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
+_REPLICA_SUFFIX = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
 
 def blocked_line(blockers: Sequence[Blocker]) -> str:
     if not blockers:
         return ""
-    nodes = {blocker.node for blocker in blockers if blocker.kind not in _START_BLOCKERS}
-    subject = "this node" if len(nodes) == 1 else f"these {len(nodes)} nodes"
-    fix = f" To leave {subject} out, use --skip blocked." if nodes else ""
+    nodes_to_skip = {
+        blocker.node for blocker in blockers if blocker.kind not in _NOT_RESOLVED_BY_SKIPPING
+    }
+    subject = "this node" if len(nodes_to_skip) == 1 else f"these {len(nodes_to_skip)} nodes"
+    fix = f" To leave {subject} out, use --skip blocked." if nodes_to_skip else ""
     return f"Blocked: apply will not start.{fix}"
 
 
@@ -570,7 +576,9 @@ def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
 def _subject(objects: Sequence[str]) -> str:
     """Return `PDB shop/cart`, or `shop/cart (3 pods)`."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
-        owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
+        owners = dict.fromkeys(
+            _REPLICA_SUFFIX.sub("", name.removeprefix("pod/")) for name in objects
+        )
         return f"{shortened(list(owners), most=3)} ({len(objects)} pods)"
     return shortened([object_name(name) for name in objects], most=3)
 
@@ -580,7 +588,8 @@ _POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE"))
 
 def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
     """Return why a node is in its wave, what happens to its pods, and its findings."""
-    if not explanation.wave:
+    is_planned = explanation.wave > 0
+    if not is_planned:
         return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
     findings = [f"✘ {line}" for line in finding_lines(explanation.blockers)]
     findings += [f"! {line}" for line in finding_lines(explanation.warnings)]

@@ -133,6 +133,7 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     blocker = printable(event.blocker_text)
     pod = printable(event.pod)
     reason = why_blocked(event)
+    # The budget is in the pod's namespace, so one of them may leave it out.
     namespace, slash, _ = event.budget.partition("/")
     pod_name = pod.removeprefix(f"{namespace}/") if slash else pod
     brief = reason

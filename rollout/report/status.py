@@ -96,7 +96,10 @@ def status_text(
     closed_windows: str = "",
     with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Return the nodes and the next commands; without a `width`, all columns within `room`."""
+    """Return the nodes and the next commands; without a `width`, all columns within `room`.
+
+    `closed_windows` is a sentence. `with_flags` adds the user's flags to a command of rollout.
+    """
     if not statuses:
         return "No nodes to show: all selected nodes are excluded."
     follow_ups = [
@@ -281,7 +284,7 @@ def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
 
 
 def _needs_doctor(status: NodeStatus) -> bool:
-    """Whether something is wrong on the host, or it is unclear why it does not respond."""
+    """Whether the host prevents its reboot, or nothing explains why its state is unknown."""
     if status.reason in _ON_THE_HOST:
         return True
     is_explained = status.judged or status.shows or status.is_rebooting

@@ -75,14 +75,16 @@ def _away_maintained(finding: findings.AwayMaintained) -> Words:
 @words.register
 def _limit_used_up(finding: findings.LimitUsedUp) -> Words:
     limit = unavailable_limit(finding.limit, finding.pool)
-    away = words(finding.away)
-    return Words(f"{away.cause}, and uses up {limit}", fix=f"{away.fix}, or raise the limit")
+    why_away = words(finding.away)
+    return Words(
+        f"{why_away.cause}, and uses up {limit}", fix=f"{why_away.fix}, or raise the limit"
+    )
 
 
 @words.register
 def _control_plane_away(finding: findings.ControlPlaneAway) -> Words:
-    away = words(finding.away)
-    return Words(f"{away.cause}, {_AND_NO_OTHER}", fix=f"{away.fix}, {_OR_ALLOW}")
+    why_away = words(finding.away)
+    return Words(f"{why_away.cause}, {_AND_NO_OTHER}", fix=f"{why_away.fix}, {_OR_ALLOW}")
 
 
 @words.register
@@ -222,12 +224,15 @@ def _budget_never(finding: findings.BudgetNever) -> Words:
     restart = ""
     if isinstance(finding.restart, Deployment):
         restart = "let rollout restart the Deployment (--set drain.restart=blocked)"
-    if isinstance(finding.restart, findings.NoSurge):
+    elif isinstance(finding.restart, findings.NoSurge):
+        # Why a restart would not help.
         cause = f"{cause}, and {text(finding.restart)}"
     growth = ""
     if finding.replicas:
         growth = "add a replica" if finding.replicas == 1 else f"add {finding.replicas} replicas"
-    return Words(cause, fix=_fixes(growth, restart, _relaxation(budget, finding.healthy, away=1)))
+    return Words(
+        cause, fix=_fixes(growth, restart, _relaxation(budget, finding.healthy, unavailable=1))
+    )
 
 
 _SURGE_OBSTACLES = {
@@ -272,7 +277,7 @@ def _fits_nowhere(finding: findings.FitsNowhere) -> Words:
         f" only {counted(finding.away, 'unavailable pod')}"
     )
     room = "make room on other nodes" if isinstance(finding.obstacle, NoRoom) else ""
-    relaxation = _relaxation(finding.budget, finding.healthy, away=len(lost))
+    relaxation = _relaxation(finding.budget, finding.healthy, unavailable=len(lost))
     return Words(cause, fix=_fixes(room, relaxation))
 
 
@@ -285,17 +290,22 @@ def rule_of(budget: Budget) -> str:
 
 
 def _fixes(*clauses: str) -> str:
-    """Return `add a replica, lower the PDB's minAvailable to 0, or use --disable-eviction`."""
-    offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
-    if len(offered) == 1:
-        return offered[0]
-    comma = "," if len(offered) > 2 else ""  # noqa: PLR2004 - two are joined by "or" alone
-    return f"{', '.join(offered[:-1])}{comma} or {offered[-1]}"
+    """Return `add a replica, lower the PDB's minAvailable to 0, or use --disable-eviction`.
+
+    The last clause is always the same. Empty ones are left out.
+    """
+    alternatives = [clause for clause in clauses if clause]
+    last = "use --disable-eviction"
+    if not alternatives:
+        return last
+    comma = "," if len(alternatives) > 1 else ""
+    return f"{', '.join(alternatives)}{comma} or {last}"
 
 
-def _relaxation(budget: Budget, healthy: int, *, away: int) -> str:
+def _relaxation(budget: Budget, healthy: int, *, unavailable: int) -> str:
+    """Return how to change the PDB so that it lets some healthy pods be unavailable."""
     if budget.max_unavailable:
-        return f"raise the PDB's maxUnavailable to {away}"
+        return f"raise the PDB's maxUnavailable to {unavailable}"
     # A critical rule is a setting, whose keys have hyphens.
     field = "its min-available" if budget.critical else "the PDB's minAvailable"
-    return f"lower {field} to {max(0, healthy - away)}"
+    return f"lower {field} to {max(0, healthy - unavailable)}"

@@ -135,6 +135,7 @@ def _requests_text(requests: Resources) -> str:
 
 
 def _shortage_text(shortage: Shortage | None) -> str:
+    """Return what other nodes lack; None if no single resource explains it."""
     if shortage is None:
         return "each lacks at least one of them"
     if shortage.resource.startswith(HOST_PORT):
@@ -149,6 +150,7 @@ def _shortage_text(shortage: Shortage | None) -> str:
 
 
 def _amount_text(resource: str, amount: int) -> str:
+    """Return `500m CPU`; the amount is in millicores, bytes or units."""
     match resource:
         case "CPU":
             return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"

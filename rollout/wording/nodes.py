@@ -64,6 +64,7 @@ def _cordoned_by_other(finding: findings.CordonedByOther) -> Words:
     if finding.mark is None:
         fix = "to reboot it anyway and leave it cordoned, use --allow cordoned"
         return Words("cordoned manually", fix=fix, note="")
+    # Another coordinator's mark on the node says why it is cordoned.
     mark = words(finding.mark)
     return Words(f"cordoned; {mark.cause}", fix=mark.fix, note=mark.cause)
 
@@ -311,6 +312,7 @@ def _rival_on_host(finding: findings.RivalOnHost) -> Words:
             stop = f"make Zincati use `rollout fleetlock serve`, run `{mask}` on the host"
         case SelfReboot():
             cause, stop = SELF_REBOOTS[finding.rival]
+            # The others are stopped by a command.
             if finding.rival not in STOPPED_BY_SETTING:
                 stop = f"run `{stop}` on it"
         case _:

@@ -37,6 +37,7 @@ def _part_title(part: findings.WavePart) -> str:
 
 
 def limit_words(limit: findings.WaveLimit) -> Words:
+    """Return why the wave has no more nodes."""
     match limit:
         case findings.OneAtATime():
             phrase = Words("one at a time", note="")
@@ -61,6 +62,7 @@ def limit_words(limit: findings.WaveLimit) -> Words:
 
 
 def _conflict_words(conflict: findings.WaveConflict) -> Words:
+    """Return what would go wrong with one more node in the wave."""
     match conflict:
         case findings.PoolFull(pool=pool, allowed=allowed):
             return _with_same_note(f"at most {counted(allowed, 'node')} of the pool {pool} at once")
@@ -92,16 +94,17 @@ def _limited(name: str, consequence: str) -> Words:
 
 
 def _delay_words(delay: findings.BudgetDelay | None) -> Words:
+    """Return which budget slows the wave's drains down; empty for none."""
     if delay is None:
         return Words("")
     name = _budget_name(delay.budget)
     if not delay.permits:
         note = f"{name} currently allows no evictions"
         return Words(f"the {note}", note=note)
-    more = f"+{Duration(delay.seconds)}"
+    added_time = f"+{Duration(delay.seconds)}"
     return Words(
-        f"waits for {name}, {_at_a_time(delay.permits)}: {more}",
-        note=f"waits for {name}, {more}",
+        f"waits for {name}, {_at_a_time(delay.permits)}: {added_time}",
+        note=f"waits for {name}, {added_time}",
     )
 
 
