@@ -57,7 +57,7 @@ def test_a_static_pod_that_falls_after_the_plan_stops_the_others(
     at_phase(lab, phase, lambda _node: set_well(lab, "cp-1", "etcd", well=False), node=node)
     ended = rollout(lab, *APPLY, *node_names("worker-1", "cp-2")).ends(4)
     assert ended.summary["not_started"] == ["cp-2"]
-    assert "pod/kube-system/etcd-cp-1 is not Ready on cp-1" in ended.summary["reasons"]["cp-2"]
+    assert "pod kube-system/etcd-cp-1 is not Ready on cp-1" in ended.summary["reasons"]["cp-2"]
     assert rebooted(lab) == {"worker-1"}
     assert not is_cordoned(lab, "cp-2")
     assert not marks_of(lab, "cp-2")

@@ -145,7 +145,7 @@ def test_a_node_waits_until_its_copy_is_not_the_only_one(lab: Lab, rollout: Roll
     nodes = ("--node", "worker-1", "--node", "worker-2", "--max-unavailable", "2")
     ended = rollout(lab, *APPLY, *nodes, "--set", "gates.timeout=30s").ends(0)
     assert lost == [""]
-    assert f"volumes.longhorn.io/{LONGHORN}/data has its only healthy" in ended.stdout
+    assert f"volumes.longhorn.io {LONGHORN}/data has its only healthy" in ended.stdout
 
 
 def test_where_longhorn_may_lose_the_last_replica_only_pairs_are_kept_apart(lab: Lab) -> None:

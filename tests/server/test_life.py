@@ -190,7 +190,7 @@ def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(
     server = serve(lab)
     denied = Client(lab, "cp-2").request_reboot(server)
     assert denied.kind == "held_by_gate"
-    assert "cp-2: pod/kube-system/etcd-cp-1 is not Ready on cp-1" in denied.value
+    assert "cp-2: pod kube-system/etcd-cp-1 is not Ready on cp-1" in denied.value
     assert not slots_of(lab)
     Client(lab, "cp-1").await_grant(server)
 

@@ -10,6 +10,7 @@ from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, HostSelection, load_scenario
 from rollout.model.marks import MEMORY_NAME
+from rollout.wording.words import object_name
 from tests.apply.conftest import Rollout, Started
 from tests.apply.test_databases import node_of_primary, scenario, watched
 from tests.conftest import StartLab
@@ -72,7 +73,7 @@ def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_i
         for part in (
             node,
             entry["kind"],
-            entry["object"],
+            object_name(entry["object"]),
             entry["message"].partition(" not been ready since ")[0],
         ):
             assert part in denied.value
