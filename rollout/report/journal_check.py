@@ -196,7 +196,8 @@ class _JournalChecker:
     def _begin_process(self, line: JournalHeader) -> None:
         self.process_count += 1
         self.process = _Process(line.selected if isinstance(line.selected, int) else None)
-        if line.run != self._run:
+        is_other_run = line.run != self._run
+        if is_other_run:
             self._run = line.run
             self._succeeded.clear()
 
@@ -227,6 +228,7 @@ class _JournalChecker:
         if edge is Edge.CORDONED:
             self._check_start(number, line.node)
         is_taken_up = edge in TAKEN_UP
+        # If the node was taken up before its cordon, it is already started.
         is_first_cordon = edge is Edge.CORDONED and not node.was_taken_up_uncordoned
         if is_taken_up or is_first_cordon:
             self._start_node(number, line.node)
@@ -262,6 +264,7 @@ class _JournalChecker:
         if wave is None:
             self._report(Violation(number, Rule.PLANNED, name))
             return
+        # Nodes of one wave may all fail, so only failures before the wave count.
         failures = process.failures_before_wave[wave]
         if process.most_failures is not None and failures >= process.most_failures:
             self._report(Violation(number, Rule.MAX_FAILURES, name, limit=process.most_failures))
@@ -308,6 +311,7 @@ class _JournalChecker:
             self._succeeded.add(line.node)
 
     def _check_last_move(self, number: int, line: NodeFinished, edge: Edge) -> None:
+        """Check that a node that did not succeed may be returned to service, or fail."""
         phase = self.process.node(line.node).phase
         if edge not in TABLE[phase]:
             self._report(

@@ -74,14 +74,13 @@ class LogFilter:
     def _admit_step(self, event: NodeStep, now: float) -> bool:
         """Admit each phase once, its details rarely, and waits of cordoned nodes at once."""
         node = self.view.nodes.get(event.node)
-        is_new_phase = node is None or node.phase is not event.phase
-        if is_new_phase:
+        if node is None or node.phase is not event.phase:
             self._reported_at[event.node, _STEP] = now
             return event.phase not in _SILENT_PHASES
         if not event.detail:
             return False
         is_wait = event.phase in _PHASES_WITH_WAITS and event.activity is Activity.WAITING
-        is_new_wait = is_wait and node is not None and node.detail != event.detail
+        is_new_wait = is_wait and node.detail != event.detail
         interval = 0.0 if is_new_wait else DETAIL_SECONDS
         return self._admit_rarely((event.node, _STEP), now, interval)
 

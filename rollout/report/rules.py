@@ -15,6 +15,7 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
+    """Yield the rules that are not the defaults, when windows are open, and relaxed rules."""
     # Windows and freezes have their own lines.
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     changed = changed_rules(policy_document(without_times))

@@ -82,6 +82,7 @@ class NodeView:
             self.has_awaited_pods = True
 
     def leave_phase(self, at: datetime) -> None:
+        """End the phase, and record it if it is one that takes time."""
         if self.phase and self.since and self.phase in PART_OF:
             # The clock may have been set back, so a phase may seem to end before it began.
             self.ended_phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
@@ -97,7 +98,11 @@ class NodeView:
 
 @dataclass(slots=True)
 class RunView:
-    """The state of a run, from its events or its journal. Not safe for several threads."""
+    """The state of a run, from its events or its journal. Not safe for several threads.
+
+    A command is a process of the run. After its last node, a wave settles until evicted pods are
+    available elsewhere.
+    """
 
     begun_at: datetime | None = None
     last_at: datetime | None = None
@@ -154,6 +159,7 @@ class RunView:
             self.unknown_record_count += 1
             return
         if isinstance(event, JournalHeader):
+            # Before this event, `last_at` is the end of the process before.
             self._begin_command(event)
         self.begun_at = self.begun_at or event.at
         self.last_at = max(event.at, self.last_at or event.at)
@@ -199,6 +205,7 @@ class RunView:
             self._end_activities(self.last_at)
 
     def _begin_command(self, event: JournalHeader) -> None:
+        """Begin a process; the time since the one before is an interruption."""
         self.commands.append(event)
         self.summary = None
         self.aborted = None
@@ -274,6 +281,7 @@ class RunView:
             self.waves[-1].waited_for.append(event.waiting_for)
 
     def _end_settling(self, at: datetime) -> None:
+        """Measure how long the last wave settled, if one of its nodes has ended."""
         self.settling = None
         if self._awaits_settling:
             wave = self.waves[-1]

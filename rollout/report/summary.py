@@ -312,6 +312,7 @@ def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
 
 
 def _continue_command(result: RunResult) -> str:
+    """Return the command that goes on with the nodes that are left."""
     # A plain resume continues stranded nodes; others that failed need --retry-failed.
     needs_retry = any(failure.outcome is not Outcome.STRANDED for failure in result.failed)
     if needs_retry or result.failed_before:

@@ -28,7 +28,7 @@ from rollout.wording.words import rollout_name
 
 _MOST_LEFT_NODES = 20
 _MOST_NODE_LINES = 5
-_FAILED_IN_SERVICE = frozenset(
+_OUTCOMES_SHOWN_AS_FAILED = frozenset(
     outcome.value
     for outcome in Outcome
     if outcome.is_failure and outcome is not Outcome.ROLLED_BACK
@@ -132,8 +132,9 @@ def nodes_under_way(
     A node that was rolled back is left out, because its version shows that.
     """
     phases: dict[str, Phase] = {}
+    # Nodes that failed, but were uncordoned.
     for name, outcome in unfinished.failed_in_service.items():
-        if outcome in _FAILED_IN_SERVICE:
+        if outcome in _OUTCOMES_SHOWN_AS_FAILED:
             phases[name] = Phase.FAILED
     # Marks on a node are newer than the record.
     for entry in unfinished.marked_nodes:
@@ -182,6 +183,7 @@ def is_of_fleetlock(unfinished: Unfinished) -> bool:
 
 
 def _group_counts(unfinished: Unfinished) -> str:
+    """Return `2 nodes in progress, 3 done`, and what is wrong with the record."""
     groups = {
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.failed_in_service],
@@ -196,6 +198,7 @@ def _group_counts(unfinished: Unfinished) -> str:
             # Only the first count has the noun.
             number = str(len(nodes)) if counts else counted(len(nodes), "node")
             counts.append(f"{number} {label}")
+    # A FleetLock server never has a record, so that it lacks one is no problem.
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
     return joined(
         " ",
@@ -334,11 +337,12 @@ def run_text(
     for name, problem in unfinished.unclear.items():
         states[name] = f"unreadable annotations: {printable(problem)}"
     title = _title(unfinished, alive=alive)
+    is_idle = alive is False
     needs_command = unfinished.blocks_others or unfinished.is_only_taints
     return joined(
         "\n",
         title,
-        _idle_text(unfinished) if alive is False and needs_command else "",
+        _idle_text(unfinished) if is_idle and needs_command else "",
         *_holder_and_node_lines(lock, states),
     )
 
@@ -347,14 +351,15 @@ def _title(unfinished: Unfinished, *, alive: bool | None) -> str:
     return capitalize(unfinished_heading(unfinished, run_state(unfinished, alive=alive)))
 
 
-def _holder_and_node_lines(lock: LockSnapshot, states: Mapping[str, str]) -> Iterator[str]:
+def _holder_and_node_lines(lock: LockSnapshot, state_by_node: Mapping[str, str]) -> Iterator[str]:
     """Yield who holds the lock, and the nodes; nodes in the same state share a line if many."""
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder}, which held the lock, was a process on this machine and has ended"
     elif holder and lock.age is not None:
         yield f"  {holder} renewed the lock {elapsed(lock.age)} ago"
-    for state, names in grouped((state, name) for name, state in states.items()).items():
+    names_by_state = grouped((state, name) for name, state in state_by_node.items())
+    for state, names in names_by_state.items():
         if len(names) > _MOST_NODE_LINES:
             nodes = f"{counted(len(names), 'node')}, {shortened(names, most=_MOST_NODE_LINES)}"
             yield f"  {nodes}: {state}"

@@ -306,9 +306,9 @@ def _part_report(part: Part, seconds_of_run: float, nodes: Sequence[NodeReport])
     )
 
 
-def _window_openings(document: object, period: Interval) -> Sequence[Interval] | None:
+def _window_openings(policy_document: object, period: Interval) -> Sequence[Interval] | None:
     """Return when windows were open in the run, or None without windows or if unknown."""
-    policy = read_policy(document)
+    policy = read_policy(policy_document)
     if policy is None:
         return None
     try:
@@ -349,6 +349,7 @@ _SLACK = 5.0
 
 
 def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> PastDurations:
+    """Return how long steps took in past runs on this cluster."""
     durations = list[_PastDuration]()
     for records in journals:
         durations += _run_durations(tuple(records), cluster_uid)
@@ -396,10 +397,10 @@ def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
         for entry in view.releases
         if entry.budget
     }
-    succeeded = (
-        (node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded
-    )
-    for node, end in sorted(succeeded, key=lambda pair: pair[1].at):
+    for node in view.nodes.values():
+        end = node.end
+        if end is None or not end.succeeded:
+            continue
         process_start = _process_start(view, end.at)
         times = _node_times(node, end, process_start)
         if times is None:
@@ -424,7 +425,7 @@ class _NodeTimes(NamedTuple):
 
 
 def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _NodeTimes | None:
-    """Return None if a time is uncertain, as after a change of the clock."""
+    """Return the node's times in one process; None if uncertain, as after a change of the clock."""
     phases = [phase for phase in node.ended_phases if phase.begin >= process_start]
     # A delay after the cordon is no part of the drain.
     drain_begun = next(
