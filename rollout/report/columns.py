@@ -60,7 +60,8 @@ def _wrap_line(line: str, width: int, hang: int) -> str:
 def _split_command(text: str) -> tuple[str, str] | None:
     """Return the sentence before a command that ends the text, and the command, or None."""
     lead, _, command = text.rpartition(": ")
-    if not (lead and is_command(command)) or _MORE_TEXT.search(command):
+    has_command = bool(lead) and is_command(command)
+    if not has_command or _MORE_TEXT.search(command):
         return None
     # The command loses its closing bracket, and the sentence the opening one.
     before, bracket, after = lead.rpartition(" (")
@@ -109,18 +110,19 @@ def table_text(
 ) -> str:
     """Return a table. Its last line names columns that do not fit, which `elsewhere` shows."""
     table = _Table.without_empty_columns(columns, rows, width)
-    indexes, widths = table.layout()
+    visible_indexes, widths = table.layout()
     titles = [column.title for column in table.columns]
-    lines = table.row_lines(titles, indexes, widths)
+    lines = table.row_lines(titles, visible_indexes, widths)
     for row in table.rows:
-        lines += table.row_lines(row, indexes, widths)
-        if width and table.has_notes_below(indexes) and row[-1] != NOTHING:
-            for line in row[-1].splitlines():
+        lines += table.row_lines(row, visible_indexes, widths)
+        note = row[-1]
+        if width and table.has_notes_below(visible_indexes) and note != NOTHING:
+            for line in note.splitlines():
                 lines.append(_fill_lines(line, width, _INDENT, _INDENT))
     omitted = [
         column.title
         for index, column in enumerate(table.columns)
-        if index not in indexes and not column.note
+        if index not in visible_indexes and not column.note
     ]
     if omitted:
         lines.append(f"({', '.join(omitted)}: {elsewhere})")
@@ -171,14 +173,15 @@ class _Table(Struct, frozen=True):
         return self.columns[last].note and last not in indexes
 
     def row_lines(self, row: Row, indexes: Sequence[int], widths: Sequence[int]) -> list[str]:
+        """Return the row, in several lines if the text of a cell is wrapped."""
         cells = [
             _wrap_cell(row[index], width) for index, width in zip(indexes, widths, strict=True)
         ]
         lines = []
-        for parts in zip_longest(*cells, fillvalue=""):
+        for texts in zip_longest(*cells, fillvalue=""):
             padded = [
-                part.rjust(width) if self.columns[index].right else part.ljust(width)
-                for part, index, width in zip(parts, indexes, widths, strict=True)
+                text.rjust(width) if self.columns[index].right else text.ljust(width)
+                for text, index, width in zip(texts, indexes, widths, strict=True)
             ]
             lines.append(_GAP.join(padded).rstrip())
         return lines

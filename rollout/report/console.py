@@ -64,6 +64,7 @@ class ReflowingRender(LiveRender):
         self._drawn_widths: list[int] = []
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw, and remember the widths of the lines."""
         segments = list(super().__rich_console__(console, options))
         text = "".join(
             segment.text
@@ -74,15 +75,18 @@ class ReflowingRender(LiveRender):
         yield from segments
 
     def position_cursor(self) -> Control:
-        self._reflow()
+        self._update_height_to_erase()
         return super().position_cursor()
 
     def restore_cursor(self) -> Control:
-        self._reflow()
+        self._update_height_to_erase()
         return super().restore_cursor()
 
-    def _reflow(self) -> None:
-        """Set how many lines to erase: a narrower terminal has broken the drawn lines."""
+    def _update_height_to_erase(self) -> None:
+        """Set how many lines to erase: a narrower terminal has broken the drawn lines.
+
+        rich erases `_shape`, which is a width and a height.
+        """
         if self._shape is None:
             return
         _, drawn_height = self._shape

@@ -50,10 +50,10 @@ def doctor_text(
     """Return the findings; with `show_all`, ungrouped and with the checks that passed."""
     lines: list[str] = []
     for _name, group in groupby(checks, key=attrgetter("check")):
-        group_checks = list(group)
+        same_checks = list(group)
         if show_all:
-            lines += _passed_lines(group_checks)
-        lines += _problem_lines(group_checks, are_grouped=not show_all)
+            lines += _passed_lines(same_checks)
+        lines += _problem_lines(same_checks, are_grouped=not show_all)
     findings = "\n".join(wrap(line, width, hang=_NAME_WIDTH + 3) for line in lines)
     end = [wrap(_counts_text(checks, show_all=show_all), width), wrap(follow_up.sentence, width)]
     if follow_up.command:
@@ -63,13 +63,13 @@ def doctor_text(
 
 
 def _counts_text(checks: Sequence[Check], *, show_all: bool) -> str:
-    tallies = tally(checks)
-    passed = tallies[Verdict.PASS]
+    count_by_verdict = tally(checks)
+    passed = count_by_verdict[Verdict.PASS]
     how_to_list = "" if show_all else " (-v lists them)"
     if len(checks) == passed:
         return f"All {len(checks)} checks passed{how_to_list}."
-    warnings = counted(tallies[Verdict.WARN], "warning")
-    others = f"{warnings}, {tallies[Verdict.FAIL]} failed"
+    warnings = counted(count_by_verdict[Verdict.WARN], "warning")
+    others = f"{warnings}, {count_by_verdict[Verdict.FAIL]} failed"
     return f"{counted(passed, 'check')} passed{how_to_list}, {others}."
 
 
@@ -94,11 +94,12 @@ def _groups_of_similar(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
 
 
 def _shape(text: str, check: Check) -> str:
-    """Return a text such as `# of # pods` for `w-1 of 12 pods`."""
+    """Return a text without its particulars, such as `# of # pods` for `w-1 of 12 pods`."""
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 
 def _finding_lines(similar: Sequence[Check]) -> Iterator[str]:
+    """Yield one line for similar findings, and their fixes."""
     first = similar[0]
     subjects = shortened(list(dict.fromkeys(check.subject for check in similar)), _MOST_SUBJECTS)
     message = first.message
@@ -121,7 +122,8 @@ def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
     text = joined(" ", f"fix{subject}:", printable(first.text))
     colon = ":" if first.text and first.commands else ""
     yield f"  {'':{_NAME_WIDTH}} {text}{colon}"
-    for fix in fixes if lists_all else [first]:
+    listed_fixes = fixes if lists_all else [first]
+    for fix in listed_fixes:
         yield from (f"    {printable(command)}" for command in fix.commands)
 
 
@@ -141,5 +143,6 @@ def doctor_document(checks: Sequence[Check]) -> DoctorReport:
             commands=check.fix.commands,
         )
         documents.append(document)
-    tallies = tally(checks)
-    return DoctorReport(ok=not tallies[Verdict.FAIL], checks=documents, summary=tallies)
+    count_by_verdict = tally(checks)
+    is_ok = count_by_verdict[Verdict.FAIL] == 0
+    return DoctorReport(ok=is_ok, checks=documents, summary=count_by_verdict)

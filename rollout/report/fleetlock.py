@@ -92,14 +92,20 @@ def _note_of(slot: Slot, node: Node | None) -> str:
                 " as unavailable"
             )
         case SlotState.HELD:
-            note = _WAIT_NOTES.get(slot.awaited, "")
-            # A host that reports before its reboot no longer wants it.
-            if slot.has_reported and slot.awaited in (Awaited.BOOT, Awaited.LATE_REBOOT):
-                note = (
-                    "its host canceled its reboot: the node is uncordoned after its host has stayed"
-                    " up for a minute"
-                )
+            note = _wait_note(slot)
             return f"{note}, since {_without_fraction(slot.awaited_since)}" if note else ""
+
+
+def _wait_note(slot: Slot) -> str:
+    """Return what the slot's node waits for; empty if it does not wait for its host."""
+    awaits_reboot = slot.awaited in (Awaited.BOOT, Awaited.LATE_REBOOT)
+    # A host that reports before its reboot no longer wants it.
+    if slot.has_reported and awaits_reboot:
+        return (
+            "its host canceled its reboot: the node is uncordoned after its host has stayed up for"
+            " a minute"
+        )
+    return _WAIT_NOTES.get(slot.awaited, "")
 
 
 class SlotsReport(TypedDict):

@@ -163,12 +163,13 @@ def _timeline_rows(lines: Iterable[AnyLine]) -> Iterator[str]:
             yield day
         last_day = day
         prefix = f"{at:%H:%M:%S}  "
-        for text in filter(None, _sentences(line)):
+        for text in filter(None, _timeline_sentences(line)):
             yield f"{prefix}{printable(text)}"
+            # Only the first sentence has the time.
             prefix = _INDENT
 
 
-def _sentences(line: AnyLine) -> Iterator[str]:
+def _timeline_sentences(line: AnyLine) -> Iterator[str]:
     match line:
         case JournalHeader():
             yield f"{line.command} by {line.by}"

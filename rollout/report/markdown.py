@@ -36,10 +36,12 @@ def _cell(text: str) -> str:
 
 
 def _value(text: str) -> str:
+    """Return a figure as it is, and any other text as code."""
     return text if _FIGURE.fullmatch(text) else code(text)
 
 
 def code(text: str) -> str:
+    """Return the text as code, in which no character has a meaning for Markdown."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line

@@ -189,8 +189,10 @@ def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: in
 
 def _shared_note(notes: Sequence[str]) -> str:
     """Return the note that more than half of the nodes have, or empty."""
-    common = Counter(filter(None, notes)).most_common(1)
-    note, count = common[0] if common else ("", 0)
+    counts = Counter(note for note in notes if note)
+    if not counts:
+        return ""
+    [(note, count)] = counts.most_common(1)
     is_shared = count >= _FEWEST_NODES_OF_SHARED_NOTE and count * 2 > len(notes)
     return note if is_shared else ""
 
@@ -381,7 +383,8 @@ def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
     is_idle = status.reason == ExclusionReason.NO_UPDATE and Source.ANNOTATION not in status.shows
     # The phase of the rollout already shows its cordon.
     is_own_cordon = status.under_way and status.reason in _CORDONED
-    if status.reason and not (is_idle or is_own_cordon):
+    needs_no_words = is_idle or is_own_cordon
+    if status.reason and not needs_no_words:
         return message
     if status.deferred:
         return status.deferred
