@@ -115,9 +115,9 @@ def table_text(
     lines = table.row_lines(titles, visible_indexes, widths)
     for row in table.rows:
         lines += table.row_lines(row, visible_indexes, widths)
-        note = row[-1]
-        if width and table.has_notes_below(visible_indexes) and note != NOTHING:
-            for line in note.splitlines():
+        last_cell = row[-1]
+        if width and table.has_notes_below(visible_indexes) and last_cell != NOTHING:
+            for line in last_cell.splitlines():
                 lines.append(_fill_lines(line, width, _INDENT, _INDENT))
     omitted = [
         column.title
