@@ -72,9 +72,11 @@ def parse_inventory(
 ) -> Inventory:
     """Return the hosts of all groups, except this machine.
 
-    `InventoryError` for variables that only Ansible understands, unless `by_ansible`.
+    `document` is the output of `ansible-inventory --list`. Raises `InventoryError` for variables
+    that only Ansible understands, unless `by_ansible`: Ansible connects to the hosts.
     """
     variables = document.get("_meta", {}).get("hostvars", {})
+    # A set in order: a host may be in several groups.
     names: dict[str, None] = {}
     for group_name, group in document.items():
         if group_name != "_meta":
@@ -90,7 +92,8 @@ def parse_inventory(
         if host is not None:
             hosts.append(host)
         warnings += reader.warnings
-    return Inventory(tuple(hosts), tuple(dict.fromkeys(warnings)))
+    distinct_warnings = dict.fromkeys(warnings)
+    return Inventory(tuple(hosts), tuple(distinct_warnings))
 
 
 @dataclass(slots=True)
@@ -102,7 +105,10 @@ class _HostReader:
     warnings: list[str] = field(default_factory=list)
 
     def read(self, defaults: SshDefaults) -> Host | None:
-        """Return the host, or None for this machine; may raise `InventoryError`."""
+        """Return the host, or None if it is this machine, which rollout cannot reboot.
+
+        Raises `InventoryError` for variables that rollout's own SSH cannot follow.
+        """
         connection = self._first_value("ansible_connection")
         if connection == "local":
             why = f"host {self.name} is this machine (ansible_connection=local); left out"
@@ -134,6 +140,7 @@ class _HostReader:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
     def _port(self) -> int | None:
+        """Return the host's port; None if the inventory names none. Raises `InventoryError`."""
         text = self._first_value(*_PORT)
         port = port_of(text)
         if text and port is None:
@@ -148,12 +155,14 @@ class _HostReader:
         """
         for name in names:
             value = self.variables.get(name)
-            # How Ansible marks inventory programs' values, which are never templates.
+            # Ansible marks values of inventory programs so. They are never templates.
             unsafe_value = value.get("__ansible_unsafe") if isinstance(value, dict) else None
-            content = value if unsafe_value is None else unsafe_value
-            if content is None or (isinstance(content, str) and not content.strip()):
+            is_unsafe = unsafe_value is not None
+            content = unsafe_value if is_unsafe else value
+            is_blank = isinstance(content, str) and not content.strip()
+            if content is None or is_blank:
                 continue
-            problem = _why_only_for_ansible(content, may_be_template=unsafe_value is None)
+            problem = _why_only_for_ansible(content, may_be_template=not is_unsafe)
             if problem and self.by_ansible:
                 continue
             if problem:
@@ -171,6 +180,7 @@ class _HostReader:
 
 
 def _why_only_for_ansible(content: object, *, may_be_template: bool) -> str:
+    """Return why only Ansible can read a variable's content, or empty."""
     is_word = isinstance(content, str | int) and not isinstance(content, bool)
     if not is_word or not str(content).isprintable():
         return "only Ansible reads this value"
@@ -218,10 +228,11 @@ class SshOptions(Struct, frozen=True):
         return shlex.join(words)
 
     def _host_key_options(self, host: Host) -> Iterator[tuple[str, str]]:
+        """Yield ssh's options for the known_hosts files of the operator, or else of the host."""
         files = host.known_hosts or HostKeyFiles(())
         if self.known_hosts:
             files = HostKeyFiles((self.known_hosts,))
-        user_files = " ".join(map(ssh_path, files.own))
+        user_files = " ".join(ssh_path(file) for file in files.own)
         system_files = " ".join(ssh_path(file, tokens=False) for file in files.system)
         if system_files and not user_files:
             # Without this, ssh also reads its default files.
@@ -230,8 +241,11 @@ class SshOptions(Struct, frozen=True):
         yield "GlobalKnownHostsFile", system_files
 
     def _identity_options(self, host: Host) -> Iterator[tuple[str, str]]:
+        """Yield ssh's options for the keys of the host, from ssh_config."""
         identities = host.identities
-        if not (host.key_file or self.key_file):
+        has_key_file = host.key_file or self.key_file
+        # Ansible has an own variable for a key file.
+        if not has_key_file:
             for file in identities.files:
                 yield "IdentityFile", ssh_path(file)
         # None leaves the choice to ssh; empty means that no agent is used.
@@ -267,6 +281,7 @@ def inventory_document(
 
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
+    """Return the variables by which Ansible connects to the host; none without an address."""
     if host is None or not is_address_or_name(host.address):
         return {}
     variables: dict[str, object] = {
@@ -306,6 +321,7 @@ def _host_variables(observation: HostObservation | None) -> Variables:
         return {}
     detection = observation.detection
     variables: dict[str, object] = {}
+    # If a source has not answered, it is unknown.
     if not detection.unanswered:
         variables["rollout_needs_reboot"] = detection.needs_reboot
     variables["rollout_detected_by"] = list(detection.needed_by)
@@ -338,6 +354,7 @@ def _groups_of_node(node: Node, observation: HostObservation | None) -> Iterable
         version = observation.running_version
     if version:
         yield _group_name("os_version", version)
+    # If a source has not answered, the node is in neither group.
     if isinstance(observation, HostFacts) and not observation.detection.unanswered:
         yield "needs_reboot" if observation.detection.needs_reboot else "needs_no_reboot"
     if node.unschedulable:

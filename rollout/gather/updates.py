@@ -74,8 +74,11 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Ask the selected hosts to check for an update, if update_engine is idle."""
-    hosts = dict[str, Host]()
+    """Ask the selected hosts to check for an update, if update_engine is idle.
+
+    Yields a result for each host, in the order of answers.
+    """
+    hosts_to_ask = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)
         if not isinstance(observation, HostFacts):
@@ -86,9 +89,9 @@ def check_hosts(
         if result is not None:
             yield result
         else:
-            hosts[node] = observation.host
+            hosts_to_ask[node] = observation.host
     answers = shell.run_on_all(
-        hosts, CHECK_COMMAND, timeout=_CHECK_TIMEOUT_SECONDS, concurrency=concurrency
+        hosts_to_ask, CHECK_COMMAND, timeout=_CHECK_TIMEOUT_SECONDS, concurrency=concurrency
     )
     with closing(answers):
         for node, answer in answers:
@@ -101,7 +104,7 @@ def check_hosts(
 
 
 def _result_without_asking(node: str, update: UpdateStatus) -> CheckResult | None:
-    """Return None if the host has to be asked."""
+    """Return the result if update_engine's status shows it. None if the host has to be asked."""
     if update.needs_reboot:
         return CheckResult(node, CheckOutcome.STAGED, update.new_version, "already staged")
     if update.operation is UpdateOperation.REPORTING_ERROR:
@@ -119,6 +122,7 @@ def check_refusal(result: CommandResult) -> str:
     if result.exit_status is None:
         return "the connection ended before the host responded"
     stderr = split_sections(result.stderr)
+    # The script prints a marker as soon as it starts.
     has_started = bool(stderr)
     if not has_started:
         return not_run_message(last_line(result.stderr))

@@ -48,7 +48,7 @@ def parse_update_status(stdout: Sections, stderr: Sections) -> UpdateStatus:
     """
     for section in _ENGINE_SECTIONS:
         values = parse_assignments(stdout.get(section, ""))
-        reply = _BUS_REPLY.search(stdout.get(section, ""))
+        bus_reply = _BUS_REPLY.search(stdout.get(section, ""))
         operation = values.get("CURRENT_OP", _DENIED_VALUE)
         if operation not in ("", _DENIED_VALUE):
             status = _make_status(
@@ -57,9 +57,11 @@ def parse_update_status(stdout: Sections, stderr: Sections) -> UpdateStatus:
             return replace(
                 status, last_checked=parse_epoch_time(values.get("LAST_CHECKED_TIME", ""))
             )
-        if reply and reply["operation"]:
-            status = _make_status(reply["operation"], reply["version"], reply["progress"])
-            return replace(status, last_checked=parse_epoch_time(reply["checked"]))
+        if bus_reply and bus_reply["operation"]:
+            status = _make_status(
+                bus_reply["operation"], bus_reply["version"], bus_reply["progress"]
+            )
+            return replace(status, last_checked=parse_epoch_time(bus_reply["checked"]))
     trouble, message = _why_unknown(stdout, stderr)
     return UpdateStatus(UpdateOperation.UNKNOWN, message=message, trouble=trouble)
 
@@ -79,6 +81,10 @@ def _make_status(operation: str, new_version: str, progress: str) -> UpdateStatu
 
 
 def _why_unknown(stdout: Sections, stderr: Sections) -> tuple[EngineTrouble, str]:
+    """Return why update_engine has not told its status, and a sentence about it.
+
+    It was asked with its client, then over D-Bus, then over D-Bus with sudo.
+    """
     sections = [section for section in _ENGINE_SECTIONS if section in stdout]
     statuses = {section: last_exit_status(stdout[section]) for section in sections}
     if TIMED_OUT in statuses.values():
@@ -94,10 +100,9 @@ def _why_unknown(stdout: Sections, stderr: Sections) -> tuple[EngineTrouble, str
             "update_engine refused to answer: its bus policy allows only root and user core",
             last_line(stderr.get("sudo-bus", "")),
         )
-    causes = (last_line(stderr.get(section, "")) for section in sections)
-    return EngineTrouble.OTHER, _with_cause(
-        "update_engine did not respond", next(filter(None, causes), "")
-    )
+    causes = [last_line(stderr.get(section, "")) for section in sections]
+    first_cause = next((cause for cause in causes if cause), "")
+    return EngineTrouble.OTHER, _with_cause("update_engine did not respond", first_cause)
 
 
 def _with_cause(sentence: str, cause: str) -> str:
@@ -141,9 +146,11 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 def unasked_sources(
     shows_section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
+    """Return the sources that the host has, but that the settings do not ask."""
     present: set[str] = set(shows_section.split())
-    # Any Debian has this source, and the probe sees it only while a reboot is required.
-    if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
+    distributions = (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split())
+    # Any Debian has this source, but the probe sees its file only while a reboot is required.
+    if "debian" in distributions:
         present.add(Source.REBOOT_REQUIRED)
     return tuple(source for source in _VISIBLE_SOURCES if source in present and source not in asked)
 
@@ -158,7 +165,9 @@ def _reboot_required_sign(stdout: Sections, stderr: Sections) -> Sign:
         )
     if answer == SourceAnswer.NOT_NEEDED:
         return Sign(source, SourceAnswer.NOT_NEEDED, "no /run/reboot-required")
-    distinct_lines = dict.fromkeys(stdout.get("reboot-required-packages", "").split("\n"))
+    lines = stdout.get("reboot-required-packages", "").split("\n")
+    # The file may name a package several times.
+    distinct_lines = dict.fromkeys(lines)
     packages = [excerpt(line, _LONGEST_EXCERPT) for line in distinct_lines if line.strip()]
     because = f" for {shortened(packages, _MOST_PACKAGES)}" if packages else ""
     return Sign(source, SourceAnswer.NEEDED, f"/run/reboot-required{because}")
@@ -190,6 +199,7 @@ def why_rpm_ostree_silent(stderr: Sections) -> str:
 
 
 def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_file: bool) -> Sign:
+    """Return `NEEDED` if a deployment is staged. A lock file keeps the reboot from booting it."""
     source = Source.RPM_OSTREE
     booted = next((deployment for deployment in deployments if deployment.booted), None)
     if booted is None or not CHECKSUM.fullmatch(booted.checksum):
@@ -222,7 +232,8 @@ def _command_sign(stdout: Sections, _stderr: Sections) -> Sign:
     source = Source.COMMAND
     section = stdout.get("command", "")
     status = last_exit_status(section)
-    output = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_EXCERPT)
+    before_status, _, _ = section.rpartition(f"{EXIT_MARKER} ")
+    output = excerpt(before_status.strip(), _LONGEST_EXCERPT)
     suffix = f": {output}" if output else ""
     if status is None or status == TIMED_OUT:
         return Sign(source, SourceAnswer.NONE, f"detect.command did not finish in time{suffix}")

@@ -67,7 +67,10 @@ def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
 
 
 def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
-    """Return None if sudo has not complained; an exit status of None is unknown."""
+    """Return why sudo has not run a command, or None.
+
+    An exit status of None is unknown.
+    """
     if exit_status == TIMED_OUT:
         return SudoProblem.NO_ANSWER
     for pattern, problem in _PROBLEM_PATTERNS:
@@ -87,7 +90,10 @@ def describe_problem(problem: SudoProblem | None, stderr: str) -> str:
 
 
 def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr: str) -> str:
-    """Return a sentence; `stderr` is empty if the rules say that sudo wants a password."""
+    """Return a sentence that says that sudo does not run the command, and why.
+
+    `stderr` is empty if sudo has not complained, but its rules say that it wants a password.
+    """
     cause = describe_problem(problem, stderr)
     if problem is SudoProblem.PASSWORD and not stderr:
         cause = f"{problem} (the last sudo rule for this command has no NOPASSWD)"
@@ -106,6 +112,7 @@ def wants_password(listed_rules: str, command: str) -> bool:
     for runas, commands in _split_rules(listed_rules):
         if _may_be_root(runas):
             for has_nopasswd in _nopasswd_of_matching(command, commands):
+                # A later rule replaces the answer of an earlier one.
                 needs_password = not has_nopasswd
     return needs_password
 
@@ -115,7 +122,8 @@ def _split_rules(listed_rules: str) -> Iterator[tuple[str, str]]:
 
     sudo wraps long lines, and starts each rule in the fifth column.
     """
-    for rule in re.split(r"\n {4}(?=\()", listed_rules.replace("\r", ""))[1:]:
+    _heading, *rules = re.split(r"\n {4}(?=\()", listed_rules.replace("\r", ""))
+    for rule in rules:
         rule_match = _LISTED_RULE.fullmatch(" ".join(rule.split()))
         if rule_match:
             yield rule_match[1], rule_match[2]
@@ -137,18 +145,23 @@ def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
         prefix = _TAGS_AND_OPTIONS.match(command)
         tag_text = prefix[0] if prefix else ""
         tags = _TAG.findall(tag_text)
-        has_nopasswd = tags[-1] == _NOPASSWD if tags else has_nopasswd
+        if tags:
+            has_nopasswd = tags[-1] == _NOPASSWD
         if _covers(command[len(tag_text) :], wanted):
             yield has_nopasswd
 
 
 def _covers(command: str, wanted: str) -> bool:
+    """Whether a rule's command, which may have wildcards, allows the `wanted` one."""
+    # Too long to match safely.
     if len(command) > _LONGEST_COMMAND:
         return False
     path, _, arguments = command.partition(" ")
     is_folder = path in _FOLDERS and not arguments
     if command == "ALL" or is_folder:
         return True
-    program, _, wanted_arguments = wanted.partition(" ")
-    is_program = any(fnmatchcase(f"{folder}{program}", path) for folder in _FOLDERS)
-    return is_program and (not arguments or fnmatchcase(wanted_arguments, arguments))
+    wanted_program, _, wanted_arguments = wanted.partition(" ")
+    is_program = any(fnmatchcase(f"{folder}{wanted_program}", path) for folder in _FOLDERS)
+    # A command without arguments allows any.
+    allows_arguments = not arguments or fnmatchcase(wanted_arguments, arguments)
+    return is_program and allows_arguments

@@ -31,7 +31,9 @@ def parse_epoch_time(text: str) -> datetime | None:
 
 
 def parse_unit_state(stdout: Sections, stderr: Sections, name: str) -> UnitState:
+    """Parse what `systemctl show` printed of a unit, in the section of this name."""
     properties = _properties(stdout.get(name, ""))
+    # In microseconds after the boot; 0 if it has never been active.
     active_after = properties.get("ActiveEnterTimestampMonotonic", "")
     was_active = _MICROSECONDS.fullmatch(active_after) is not None and int(active_after) > 0
     return UnitState(
@@ -60,22 +62,28 @@ def parse_update_checks(
 
 
 def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) -> UpdateChecks:
+    """Return when update_engine last checked, and for how long it has not."""
     last = update.last_checked
+    is_unknown = update.operation is UpdateOperation.UNKNOWN
     # With a staged update, the engine checks again only after the reboot.
-    if update.needs_reboot or update.operation is UpdateOperation.UNKNOWN:
-        silence = None
+    if update.needs_reboot or is_unknown:
+        seconds_without_check = None
     elif last is None:
-        silence = _seconds_running(engine, _uptime_seconds(stdout))
+        # It has not checked since it started.
+        seconds_without_check = _seconds_running(engine, _uptime_seconds(stdout))
     else:
-        silence = _seconds_between(last, _host_time(stdout))
-    return UpdateChecks(UPDATE_ENGINE_UNIT, engine, last=last, silence_seconds=silence)
+        seconds_without_check = _seconds_between(last, _host_time(stdout))
+    return UpdateChecks(
+        UPDATE_ENGINE_UNIT, engine, last=last, silence_seconds=seconds_without_check
+    )
 
 
 def _rpm_ostree_checks(stdout: Sections, stderr: Sections) -> UpdateChecks:
+    """Return the checks of rpm-ostree's timer or of Zincati, whichever stages updates."""
     zincati = parse_unit_state(stdout, stderr, "zincati-unit")
     timer = parse_unit_state(stdout, stderr, _RPM_OSTREE_UNIT)
-    # Either Zincati or the timer stages updates.
-    if timer.exists and (timer.runs or not zincati.exists):
+    uses_timer = timer.runs or not zincati.exists
+    if timer.exists and uses_timer:
         return _timer_checks(stdout, stderr, _RPM_OSTREE_UNIT)
     if not zincati.exists:
         return NO_CHECKS
@@ -87,7 +95,7 @@ def _timer_checks(stdout: Sections, stderr: Sections, name: str) -> UpdateChecks
     timer = parse_unit_state(stdout, stderr, name)
     service = parse_unit_state(stdout, stderr, f"{name}-service")
     if timer.runs and service.service_state is CheckState.FAILED:
-        # The timer shows only when a check began, so the failed service counts.
+        # The timer only shows when a check began, but the service that it failed.
         return UpdateChecks(f"{name}.service", service)
     last = _last_trigger_time(stdout.get(name, ""))
     return UpdateChecks(
@@ -124,6 +132,7 @@ def _seconds_running(unit: UnitState, uptime_seconds: int | None) -> float | Non
 
 
 def _last_trigger_time(section: str) -> datetime | None:
+    """Return when the timer last started its service; None if never."""
     text = _properties(section).get("LastTriggerUSec", "")
     try:
         return datetime.strptime(text, _SYSTEMD_TIME).replace(tzinfo=UTC)
