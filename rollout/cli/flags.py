@@ -104,7 +104,7 @@ def takes(
                 command(settings=settings, **received)
 
         own_parameters = _own_parameters(command, takes_plan=takes_plan)
-        _sign(read_settings_and_run, [*positional, *own_parameters, *shared_parameters])
+        _set_signature(read_settings_and_run, [*positional, *own_parameters, *shared_parameters])
         return read_settings_and_run
 
     return decorate
@@ -143,7 +143,7 @@ def _shared_parameters(
     yield _parameter("set_", list[str] | None, _SET)
 
 
-def _sign(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
+def _set_signature(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
     """Give a command the signature from which Typer makes its flags.
 
     With @takes("cluster"), `abort(settings, yes)` gets
@@ -155,11 +155,14 @@ def _sign(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    """Return settings by parameter: `drain_timeout` for the flag --drain-timeout."""
+    """Return the settings that have a flag, by parameter: `drain_timeout` for --drain-timeout.
+
+    A name is that of a setting or of a whole table.
+    """
     setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
-            table = item.name.partition(".")[0]
+            table, _, _ = item.name.partition(".")
             if item.flag and name in (item.name, table):
                 setting_by_parameter[item.flag.replace("-", "_")] = item
     return setting_by_parameter

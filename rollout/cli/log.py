@@ -70,11 +70,15 @@ def _duration(seconds: float) -> str:
 
 
 class _StderrHandler(logging.Handler):
+    """Writes the log to stderr, above a live display."""
+
     def emit(self, record: logging.LogRecord) -> None:
         """Write `12:01:30 stage: plan 0.12s`."""
         at = datetime.fromtimestamp(record.created, UTC)
-        # Log files are read on other days and in other time zones.
-        time_text = f"{at.astimezone():%H:%M:%S}" if sys.stderr.isatty() else whole_second(at)
+        # With the date and in UTC, because a log file is read later and elsewhere.
+        time_text = whole_second(at)
+        if sys.stderr.isatty():
+            time_text = f"{at.astimezone():%H:%M:%S}"
         try:
             line = f"{record.name.removeprefix('rollout.')}: {printable(record.getMessage())}"
             write_to_stderr(f"{time_text} {line}", "dim")

@@ -183,6 +183,8 @@ class Group(_HelpAsStarted, TyperGroup):
 
 
 class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
+    """A command whose help lists arguments and flags in titled sections."""
+
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Write arguments as usual: `FILE` is required, `[FILE]` is not."""
         pieces = super().collect_usage_pieces(ctx)
@@ -197,14 +199,14 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
             if record is None:
                 continue
             title = getattr(parameter, "rich_help_panel", None) or _OPTIONS
-            # Leave out `/ --no-FLAG` of a flag, and the type of an argument.
+            # What follows a name in typer's text: `/ --no-FLAG` of a flag, the type of an argument.
             end_of_name = " / "
             if parameter.param_type_name == "argument":
                 title = _ARGUMENTS
                 if not parameter.type_descriptor.choices:
                     end_of_name = " <"
-            text, description = record
-            name = text.partition(end_of_name)[0]
+            name_text, description = record
+            name, _, _ = name_text.partition(end_of_name)
             sections.setdefault(title, []).append((name, description))
         return {title: records for title, records in sections.items() if records}
 

@@ -182,14 +182,14 @@ def _read_rebooted_versions(api: "ClusterApi", _namespace: str) -> Iterable[str]
 @contextmanager
 def _quiet_terminal() -> Iterator[None]:
     """Keep this process and its children away from the terminal."""
-    copies = {number: os.dup(number) for number in _TERMINAL}
+    saved_streams = {number: os.dup(number) for number in _TERMINAL}
     null_device = os.open(os.devnull, os.O_RDWR)
     try:
-        for number in copies:
+        for number in saved_streams:
             os.dup2(null_device, number)
         yield
     finally:
-        for number, copy in copies.items():
-            os.dup2(copy, number)
-            os.close(copy)
+        for number, saved in saved_streams.items():
+            os.dup2(saved, number)
+            os.close(saved)
         os.close(null_device)

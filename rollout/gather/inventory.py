@@ -98,6 +98,8 @@ def parse_inventory(
 
 @dataclass(slots=True)
 class _HostReader:
+    """Reads a host of an Ansible inventory from its variables, and collects warnings."""
+
     name: str
     variables: Mapping[str, Any]
     # Ansible connects, and understands every variable.

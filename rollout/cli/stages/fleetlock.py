@@ -126,8 +126,9 @@ def _check_certificate_files(options: FleetLockSettings) -> None:
     from rollout.adapters.input_trust import hint_of
 
     try:
-        for file in filter(None, (options.tls_cert, options.tls_key)):
-            check_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
+        for file in (options.tls_cert, options.tls_key):
+            if file:
+                check_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         files = f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}"
         message = f"cannot serve with {files}: {error.strerror}"

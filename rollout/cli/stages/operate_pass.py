@@ -112,7 +112,11 @@ class Pass(Struct, frozen=True):
         return self._exit_code(self._start_rollout())
 
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
-        """Raise `BlockedError` if the record is garbled or lost."""
+        """Decide about a rollout that has not ended, or has nodes left to reboot.
+
+        Its record in the cluster has its plan. Raises `BlockedError` if the record is garbled, or
+        lost although started nodes need it. `unclear` nodes have marks that are not understood.
+        """
         needs_no_record = is_of_fleetlock(unfinished) or unfinished.is_aborted
         is_record_lost = unfinished.record.is_missing and not needs_no_record
         lacks_needed_record = is_record_lost and unfinished.blocks_others

@@ -130,6 +130,7 @@ def _refuse_if_begun(
     api: ClusterApi, namespace: str, unfinished: Unfinished, nodes: Sequence[Node]
 ) -> None:
     """Raise `LockedError` unless the rollout was killed before it started anything."""
+    # None if unknown, which alone is no reason to refuse.
     alive = read_lock(api, namespace).alive
     if alive or unfinished.is_garbled or may_have_begun(unfinished.run_id, nodes):
         hint = f"If no process is working on it: {commands_clause(unfinished)}."

@@ -299,6 +299,8 @@ def _warn_besides_json(
 
 
 class _RolloutSnapshot(Struct, frozen=True):
+    """The current rollout and its lock at one time, and the last rollout that ended."""
+
     unfinished: Unfinished | None
     lock: LockSnapshot
     last: LastRun | None

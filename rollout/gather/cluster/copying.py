@@ -84,7 +84,7 @@ _NODE_FIELD = "metadata.name"
 
 
 class Anonymizer(Struct, frozen=True):
-    """Replaces names and labels, a word always with the same word."""
+    """Replaces names and labels of a copied cluster, a word always with the same word."""
 
     # The new names of nodes.
     nodes: Mapping[str, str]
@@ -167,6 +167,7 @@ class Anonymizer(Struct, frozen=True):
         return self.digest(text) if field in _IDENTIFIERS else text
 
     def hide_owners(self, pace: "CopiedPace") -> "CopiedPace":
+        """Hide the UIDs of pods' owners, as `hide_tree` hides them in the objects."""
         return CopiedPace(
             pace.reboot,
             owners={self.digest(uid): seconds for uid, seconds in pace.owners.items()},
@@ -221,7 +222,7 @@ def encode_copy(
     if anonymizing_key:
         names = [node["metadata"]["name"] for node in sections["nodes"]]
         anonymizer = Anonymizer.of(names, anonymizing_key)
-        sections = {section: anonymizer.hide_tree(items) for section, items in sections.items()}
+        sections = {name: anonymizer.hide_tree(items) for name, items in sections.items()}
         hosts = {anonymizer.hide_name(name): host for name, host in hosts.items()}
         pace = anonymizer.hide_owners(pace)
     head: Json = {"format_version": FORMAT_VERSION, "kind": KIND}

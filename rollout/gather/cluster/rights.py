@@ -23,6 +23,8 @@ _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is
 
 
 class Right(Struct, frozen=True):
+    """One permission of RBAC, and what rollout needs it for."""
+
     verb: str
     # Empty for the core API.
     group: str
@@ -99,7 +101,7 @@ def _rights(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Yield a right for each verb on each resource.
+    """Yield a right for each of these verbs on each of these resources.
 
     `verbs` and `resources` (RESOURCE or RESOURCE.GROUP) are separated by spaces.
     """
@@ -111,6 +113,7 @@ def _rights(
                 group=group,
                 resource=resource,
                 namespace=namespace,
+                # RBAC cannot limit creating to a name.
                 name="" if verb == "create" else name,
                 purpose=purpose,
                 optional=optional,

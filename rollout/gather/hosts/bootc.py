@@ -34,6 +34,8 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The images that the host can boot, as bootc reports them."""
+
     staged: _Entry | None = None
     booted: _Entry | None = None
     rollback: _Entry | None = None

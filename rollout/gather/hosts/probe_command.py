@@ -224,6 +224,8 @@ exit 0
 
 
 class Probe(Struct, frozen=True):
+    """What a host is asked, as one shell script of sections."""
+
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
     # Also ask for what only doctor needs.
