@@ -189,7 +189,7 @@ def _quiet_terminal() -> Iterator[None]:
             os.dup2(null_device, number)
         yield
     finally:
-        for number, saved in saved_streams.items():
-            os.dup2(saved, number)
-            os.close(saved)
+        for number, stream in saved_streams.items():
+            os.dup2(stream, number)
+            os.close(stream)
         os.close(null_device)

@@ -25,9 +25,9 @@ HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 def cluster_api(settings: Settings) -> ClusterApi:
     from rollout.adapters.kube.api import connect
 
-    with stage("connect") as note:
+    with stage("connect") as add_note:
         api = connect(settings.cluster.kubeconfig, settings.cluster.context or None)
-        note(api.server)
+        add_note(api.server)
     return api
 
 

@@ -142,15 +142,15 @@ def unpause(
     if all or unattended:
         change = partial(_without_pauses, all_nodes=all, unattended=unattended)
         before, _ = _change_memory(settings, change)
-    unpaused = _change_each(paused_by_name, partial(unpause_node, api))
-    lines = _unpause_lines(before, unpaused, others, all_nodes=all, unattended=unattended)
+    unpaused_nodes = _change_each(paused_by_name, partial(unpause_node, api))
+    lines = _unpause_lines(before, unpaused_nodes, others, all_nodes=all, unattended=unattended)
     if all:
         lines += _describe_named_pauses(others, api.server_time())
     if before.aborted is not None and not unattended:
         lines.append(_STILL_STOPPED)
     document = UnpauseReport(
         all=all and before.pause is not None,
-        nodes=unpaused,
+        nodes=unpaused_nodes,
         unattended=unattended and before.aborted is not None,
     )
     settings.output.show(document, lambda: "\n".join(lines), is_prose=True)
@@ -181,16 +181,16 @@ def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[st
 
 def _unpause_lines(
     before: Memory,
-    unpaused: Sequence[str],
+    unpaused_nodes: Sequence[str],
     others: Sequence[Node],
     *,
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
-    """Return what has changed. `unpaused` nodes were paused by name, `others` were not."""
+    """Return what has changed. `unpaused_nodes` were paused by name, `others` were not."""
     lines: list[str] = []
-    if unpaused:
-        lines.append(f"No longer paused: {shortened(unpaused)}.")
+    if unpaused_nodes:
+        lines.append(f"No longer paused: {shortened(unpaused_nodes)}.")
     if all_nodes and before.pause is not None:
         lines.append(f"The pause of all nodes has ended. It was: {printable(str(before.pause))}.")
     if unattended and before.aborted is not None:

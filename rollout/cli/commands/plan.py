@@ -129,10 +129,12 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     if flags.explain is not None:
         preview.show_explanation(parse_node_name(flags.explain), spec, inputs)
         return
-    made = preview.make_preview(inputs, finish_date, settings.nodes.allow)
-    preview.show_preview(connections.api, spec, inputs.snapshot, preview=made, saved_to=flags.out)
-    preview.write_plan(made.plan, inputs.snapshot, out=flags.out, markdown=flags.markdown)
-    raise typer.Exit(preview.plan_exit_code(made, detailed=flags.detailed_exitcode))
+    new_preview = preview.make_preview(inputs, finish_date, settings.nodes.allow)
+    preview.show_preview(
+        connections.api, spec, inputs.snapshot, preview=new_preview, saved_to=flags.out
+    )
+    preview.write_plan(new_preview.plan, inputs.snapshot, out=flags.out, markdown=flags.markdown)
+    raise typer.Exit(preview.plan_exit_code(new_preview, detailed=flags.detailed_exitcode))
 
 
 def _show_saved(file: Path, settings: CommandSettings, flags: Sequence[str]) -> None:

@@ -72,11 +72,11 @@ def read_cluster(
     The API server's answers are stored in `answers`, if given. `warns`: warn if the memory, which
     has held versions and paused nodes, is unreadable.
     """
-    with stage("read the cluster") as note, show_progress("reading the cluster"):
+    with stage("read the cluster") as add_note, show_progress("reading the cluster"):
         cluster = with_retries(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))
         warn(*cluster.warnings)
         memory = read_memory(api, namespace, warns=warns)
-        note(
+        add_note(
             f"{counted(len(cluster.nodes), 'node')}, {counted(len(cluster.pods), 'pod')},"
             f" {counted(len(cluster.budgets), 'PDB')}"
         )
@@ -84,6 +84,7 @@ def read_cluster(
 
 
 def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memory:
+    """Read what rollouts have stored for later ones: failures, held versions and pauses."""
     memory = with_retries(documents.read_memory, api, namespace)
     if memory.why_unreadable and warns:
         say(
@@ -94,7 +95,7 @@ def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memo
 
 
 def read_nodes(api: ClusterApi) -> tuple[Node, ...]:
-    with stage("read the nodes") as note, show_progress("reading the nodes"):
+    with stage("read the nodes") as add_note, show_progress("reading the nodes"):
         nodes = with_retries(snapshot.read_nodes, api)
-        note(f"{len(nodes)} nodes")
+        add_note(f"{len(nodes)} nodes")
     return nodes

@@ -66,8 +66,10 @@ def find_next_step(checks: Sequence[Check], outlook: Outlook | None) -> FollowUp
         return FollowUp(command="rollout doctor", lead="After fixing what failed")
     follow_up = outlook.unfinished.follow_up
     can_continue = bool(follow_up.command)
+    # Such as `After fixing web-1`.
+    needs_fix = bool(follow_up.lead)
     # Otherwise a new plan includes the unfinished rollout's remaining nodes.
-    must_continue = follow_up.is_first or follow_up.lead or not outlook.has_pending
+    must_continue = follow_up.is_first or needs_fix or not outlook.has_pending
     if can_continue and must_continue:
         return _step_that_continues(outlook)
     if outlook.has_pending:
@@ -136,9 +138,9 @@ def _access_checks(api: ClusterApi, namespace: str, policy: Policy) -> Iterator[
     missing = missing_rights(needed, lambda right: with_retries(has_right, api, right))
     yield from cluster.right_checks(needed, missing)
     yield _lock_check(api, namespace)
-    is_denied_storage = any(right.resource == "configmaps" for right in missing)
-    # Without the right, the storage checks would only repeat that failure.
-    if not is_denied_storage:
+    may_use_configmaps = not any(right.resource == "configmaps" for right in missing)
+    # Without that right, the storage checks would only repeat the failure.
+    if may_use_configmaps:
         yield from _storage_checks(api, namespace)
 
 
@@ -240,7 +242,7 @@ def _lock_check(api: ClusterApi, namespace: str) -> Check:
         lock = read_lock(api, namespace)
         holder = lock.holder
         may_be_alive = bool(holder) and not lock.has_ended
-        # Watching takes until the holder's next renewal is due.
+        # Watching takes seconds, until the holder's next renewal is due.
         is_alive = may_be_alive and watch_for_holder(api, namespace)
     except ApiError as error:
         return cluster.unreadable_lock_check(subject, error)

@@ -137,7 +137,7 @@ def run_and_show(ready_run: ReadyRun) -> RunResult:
         stop=ready_run.stop,
         names_pods=output.verbose > 0,
     )
-    with display as display_observer, stage("run") as note:
+    with display as display_observer, stage("run") as add_note:
         process_token = new_process_token()
         with _observers_and_signals(ready_run, display_observer, process_token) as observers:
             ports = _run_ports(ready_run, observers)
@@ -149,11 +149,11 @@ def run_and_show(ready_run: ReadyRun) -> RunResult:
             )
             rollout = assemble_rollout(_run_inputs(prepared), ports, options, ready_run.stop)
             result = rollout.run()
-        note(result_counts(result))
+        add_note(result_counts(result))
         # The summary must not fail if the terminal is gone.
         discard_lost_terminals()
-    has_news = plan.waves or result.not_done or result.left_over
-    if has_news and not output.as_json:
+    has_result_to_show = plan.waves or result.not_done or result.left_over
+    if has_result_to_show and not output.as_json:
         took = wiring.system_clock().monotonic() - began
         show(f"\n{_summary(result, prepared.spec, took)}")
     return result
@@ -255,7 +255,8 @@ def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
     plan = prepared.plan
     result = RunResult((), excluded=plan.excluded, rollback=plan.policy.rollback)
     lines = JsonLines(sys.stdout, wiring.now()) if as_json else None
-    with _run_notifications(ready_run) if result.not_done else nullcontext() as notifier:
+    notifications = _run_notifications(ready_run) if result.not_done else nullcontext()
+    with notifications as notifier:
         observers = _without_none(ready_run.metrics, lines, notifier)
         report = Reporter(observers, wiring.system_clock())
         _report_relaxed_rules(prepared, report)

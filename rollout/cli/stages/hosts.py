@@ -71,7 +71,7 @@ def _poll(
 ) -> Mapping[str, HostObservation]:
     from rollout.report.console import host_progress
 
-    with stage("ask the hosts") as note, host_progress(error_console(), len(hosts)) as advance:
+    with stage("ask the hosts") as add_note, host_progress(error_console(), len(hosts)) as advance:
         answers = poll(
             hosts,
             shell,
@@ -80,7 +80,7 @@ def _poll(
             concurrency=ssh.probe_concurrency,
             on_answer=advance,
         )
-        note(f"{len(hosts)} hosts")
+        add_note(f"{len(hosts)} hosts")
     return answers
 
 

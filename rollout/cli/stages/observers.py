@@ -61,7 +61,7 @@ class _Journal:
     path: Path
     # None after writing has failed.
     file: JournalFile | None
-    unwritten: list[Record]
+    unwritten_records: list[Record]
     has_lock: bool = False
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
@@ -80,9 +80,9 @@ class _Journal:
         # Writing has failed before.
         if self.file is None:
             return
-        self.unwritten.append(journal_record(event_line(event)))
-        while self.has_lock and self.unwritten:
-            self.file.write(self.unwritten.pop(0))
+        self.unwritten_records.append(journal_record(event_line(event)))
+        while self.has_lock and self.unwritten_records:
+            self.file.write(self.unwritten_records.pop(0))
 
 
 @contextmanager

@@ -88,12 +88,11 @@ def inputs_of(
 
 def make_plan(inputs: PlanInputs) -> RolloutPlan:
     warn(*_rules_without_effect(inputs.policy, inputs.snapshot.nodes))
-    # `note` adds to the line of this stage in the log.
-    with stage("plan") as note, show_progress("making the plan"):
+    with stage("plan") as add_note, show_progress("making the plan"):
         plan = build_plan(inputs)
         excluded = len(plan.excluded)
         blockers = counted(len(plan.blockers), "blocker")
-        note(f"{plan_extent(plan)}, {excluded} left out, {blockers}")
+        add_note(f"{plan_extent(plan)}, {excluded} left out, {blockers}")
     return plan
 
 

@@ -62,9 +62,9 @@ def refuse_without_rights(
     needed = _needed_rights(
         namespace, policy, unattended=unattended, has_nodes_in_flight=has_nodes_in_flight
     )
-    with stage("check the permissions") as note:
+    with stage("check the permissions") as add_note:
         missing = missing_rights(needed, lambda right: with_retries(has_right, api, right))
-        note(f"{len(missing)} of {len(needed)} missing")
+        add_note(f"{len(missing)} of {len(needed)} missing")
     if missing:
         lacking = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(

@@ -287,8 +287,8 @@ def _warn_besides_json(
 ) -> None:
     """Report on stderr what the JSON lacks: nodes that may be pending, and the rollout."""
     printed_names = {status.node for status in printed}
-    unprinted = [status for status in statuses if status.node not in printed_names]
-    unknown = [status for status in unprinted if not status.judged]
+    unprinted_statuses = [status for status in statuses if status.node not in printed_names]
+    unknown = [status for status in unprinted_statuses if not status.judged]
     if unknown:
         say(
             f"warning: cannot tell whether a reboot is pending on {counted(len(unknown), 'node')};"

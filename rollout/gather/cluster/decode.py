@@ -241,9 +241,9 @@ def budget(wire_budget: wire.WireBudget) -> Budget:
     """
     spec = wire_budget.spec
     status = wire_budget.status
-    allowed = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
-    has_sync_error = allowed.reason == "SyncFailed"
-    why_not_synced = allowed.message or "its controller could not count its pods"
+    condition = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
+    has_sync_error = condition.reason == "SyncFailed"
+    why_not_synced = condition.message or "its controller could not count its pods"
     return Budget(
         namespace=wire_budget.metadata.namespace,
         name=wire_budget.metadata.name,

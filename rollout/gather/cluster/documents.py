@@ -159,17 +159,17 @@ class Document(Struct, frozen=True):
             stored = self.parse(text, dict[str, Any], _accept_any)
         except NotUnderstoodError:
             return fields
-        merged = _unknown_keys(stored, known)
+        all_fields = _unknown_keys(stored, known)
         for name, value in fields.items():
             old_value = known[name]
             if value == old_value:
                 # The stored value may have unknown keys inside.
-                merged[name] = stored.get(name, value)
+                all_fields[name] = stored.get(name, value)
             elif isinstance(value, dict) and old_value:
-                merged[name] = _with_unknown_keys_inside(value, stored[name], old_value)
+                all_fields[name] = _with_unknown_keys_inside(value, stored[name], old_value)
             else:
-                merged[name] = value
-        return merged
+                all_fields[name] = value
+        return all_fields
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
         """Return why a dry run cannot write the document, or None.
@@ -223,14 +223,14 @@ def _with_unknown_keys_inside(
     entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return `entries` by name, each with its stored keys that are not `known`."""
-    merged = {}
+    all_entries = {}
     for name, entry in entries.items():
         was_stored = name in known
         if isinstance(entry, dict) and was_stored:
-            merged[name] = _unknown_keys(stored[name], known[name]) | entry
+            all_entries[name] = _unknown_keys(stored[name], known[name]) | entry
         else:
-            merged[name] = entry
-    return merged
+            all_entries[name] = entry
+    return all_entries
 
 
 _MEMORY_KEY = "memory.json"

@@ -175,8 +175,8 @@ def _why_copies_missing(ceph: _CephHealth) -> str:
     if not ceph.health:
         return "its health is not known"
     failed = [name for name in sorted(ceph.details) if name.startswith(_MISSING_COPY_CHECKS)]
-    harmful = [name for name in failed if name not in _HARMLESS_CHECKS]
-    if not harmful and ceph.health == "HEALTH_ERR":
+    harmful_checks = [name for name in failed if name not in _HARMLESS_CHECKS]
+    if not harmful_checks and ceph.health == "HEALTH_ERR":
         # For another reason, but serious.
         return ceph.health
-    return ", ".join(harmful)
+    return ", ".join(harmful_checks)

@@ -57,8 +57,8 @@ def _unescape(text: str) -> str:
         return b" " if is_control_character else letter
 
     # The escapes are bytes of UTF-8, so decode them as bytes.
-    decoded = _ESCAPES.sub(decode_escape, text.encode(errors="replace"))
-    return excerpt(decoded.decode(errors="replace"), 60)
+    decoded_text = _ESCAPES.sub(decode_escape, text.encode(errors="replace"))
+    return excerpt(decoded_text.decode(errors="replace"), 60)
 
 
 def describe_scheduled_shutdown(text: str) -> str:
