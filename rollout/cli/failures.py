@@ -69,8 +69,8 @@ def report_error(error: BaseException, *, verbose: bool, command_path: str = PRO
     while verbose and cause is not None:
         lines.append(f"caused by: {printable(f'{type(cause).__name__}: {cause}')}")
         cause = cause.__cause__
-    expected = RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort
-    if verbose and not isinstance(error, expected):
+    expected_errors = RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort
+    if verbose and not isinstance(error, expected_errors):
         lines += "".join(traceback.format_exception(error)).splitlines()
     sys.stderr.write("".join(f"{fit_line(with_program_name(line))}\n" for line in lines))
 

@@ -106,6 +106,7 @@ class CommandSettings(Settings):
         if subcommand == _RESUME and not self.file:
             # The record has the typed time-outs, and no file can change them.
             flags = ()
+        # The other commands refuse the settings of a plan, even with --set.
         accepts_rules = bool(flags) and subcommand != _RESUME
         refused = () if accepts_rules else set(PLANNED).difference(flags)
         accepted_flags = {"cluster", "ssh", *flags}

@@ -74,6 +74,7 @@ def inputs_of(
     return PlanInputs(
         snapshot=snapshot,
         observations=targets.observations,
+        # The plan lists excluded nodes, too, with the reason.
         selected=targets.selected.before_exclude,
         selection=spec.selection,
         policy=spec.policy,

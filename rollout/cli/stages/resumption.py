@@ -183,7 +183,7 @@ def _show_remaining_plan(
     spec = run.spec
     warn(*screens.relaxed_notes(spec))
     if spec.settings.output.as_json:
-        # Otherwise the plan on the screen lists these nodes.
+        # As text, the plan lists nodes with a held version itself.
         warn(*screens.held_notes(run.plan))
         return
     lock = read_lock(api, spec.namespace)

@@ -92,12 +92,12 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
         return _sign(SourceAnswer.NONE, why, booted)
     has_booted = flag[1] == "1"
     why = _why_partition_unusable(values, engine.operation, has_booted=has_booted)
-    earlier = version_or_empty(values.get("VERSION", ""))
-    if not why and not earlier:
+    earlier_version = version_or_empty(values.get("VERSION", ""))
+    if not why and not earlier_version:
         why = f"the OS image on {other} cannot be read: {complaint or _NO_RELEASE}"
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
-    return _sign_of_version(running, earlier, booted=booted, target=other)
+    return _sign_of_version(running, earlier_version, booted=booted, target=other)
 
 
 def _why_partition_unusable(
@@ -131,12 +131,12 @@ def _sign_of_image(image: Sign, running: str) -> Sign:
     why = _why_not_identified(image.current_version, running)
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
-    earlier = image.fallback_version
-    is_only_checksum = earlier == short_checksum(image.fallback)
+    earlier_version = image.fallback_version
+    is_only_checksum = earlier_version == short_checksum(image.fallback)
     if is_only_checksum:
         why = f"its other image has no version that differs from {running}"
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
-    return _sign_of_version(running, earlier, booted=image.current, target=image.fallback)
+    return _sign_of_version(running, earlier_version, booted=image.current, target=image.fallback)
 
 
 def _why_not_identified(booted_version: str, running: str) -> str:
@@ -170,13 +170,13 @@ def _rollback_sign_of_deployments(stdout: Sections, stderr: Sections, running: s
 def _sign_of_two_deployments(
     booted: OstreeDeployment, other: OstreeDeployment, running: str
 ) -> Sign:
-    earlier = version_or_empty(other.version or "")
+    earlier_version = version_or_empty(other.version or "")
     why = _why_not_identified(version_or_empty(booted.version or ""), running)
-    if not earlier:
+    if not earlier_version:
         why = "its other deployment has no version"
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, booted.checksum)
-    return _sign_of_version(running, earlier, booted=booted.checksum, target=other.checksum)
+    return _sign_of_version(running, earlier_version, booted=booted.checksum, target=other.checksum)
 
 
 def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeployment | None:
@@ -189,21 +189,23 @@ def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeploymen
     return others[0] if others else None
 
 
-def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) -> Sign:
+def _sign_of_version(running: str, earlier_version: str, *, booted: str, target: str) -> Sign:
     """Return `NEEDED` unless the other system's version is the running one or newer.
 
     `booted` and `target` identify the two systems: partitions, images or checksums.
     """
-    if earlier == running:
-        return _sign(SourceAnswer.NOT_NEEDED, f"its other OS image is {earlier}, too", booted)
-    if _is_later_version(earlier, running):
-        why = f"its other OS image is {earlier}, which is newer than {running}"
+    if earlier_version == running:
+        return _sign(
+            SourceAnswer.NOT_NEEDED, f"its other OS image is {earlier_version}, too", booted
+        )
+    if _is_later_version(earlier_version, running):
+        why = f"its other OS image is {earlier_version}, which is newer than {running}"
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     return Sign(
         source=Source.ROLLBACK,
         answer=SourceAnswer.NEEDED,
-        detail=f"{earlier} is its previous version",
-        version=earlier,
+        detail=f"{earlier_version} is its previous version",
+        version=earlier_version,
         target=target,
         current=booted,
     )

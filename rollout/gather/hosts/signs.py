@@ -67,14 +67,16 @@ def parse_update_status(stdout: Sections, stderr: Sections) -> UpdateStatus:
 
 
 def _make_status(operation: str, new_version: str, progress: str) -> UpdateStatus:
-    parsed = UpdateOperation(operation) if operation in _OPERATIONS else UpdateOperation.UNKNOWN
+    known_operation = UpdateOperation.UNKNOWN
+    if operation in _OPERATIONS:
+        known_operation = UpdateOperation(operation)
     message = ""
-    if parsed is UpdateOperation.DOWNLOADING and _FRACTION.fullmatch(progress):
+    if known_operation is UpdateOperation.DOWNLOADING and _FRACTION.fullmatch(progress):
         message = f"{float(progress):.0%}"
-    if parsed is UpdateOperation.UNKNOWN:
+    if known_operation is UpdateOperation.UNKNOWN:
         message = f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
     return UpdateStatus(
-        operation=parsed,
+        operation=known_operation,
         new_version="" if new_version == NO_VERSION else version_or_empty(new_version),
         message=message,
     )
