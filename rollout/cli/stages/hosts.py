@@ -56,7 +56,7 @@ def ask_hosts(
 def ask_hosts_of(
     names: Container[str], connections: Connections, spec: RolloutSpec, nodes: Sequence[Node]
 ) -> Targets:
-    """Select all nodes, but ask only the hosts of these names."""
+    """Like `ask_hosts`, but select all nodes, and ask only the hosts of these `names`."""
     all_names = tuple(node.name for node in nodes)
     hosts = find_hosts(nodes, all_names, spec.settings.ssh)
     asked = {name: host for name, host in hosts.items() if name in names}

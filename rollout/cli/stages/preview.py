@@ -123,7 +123,10 @@ def show_preview(
     preview: Preview,
     saved_to: Path | None,
 ) -> None:
-    """Print the plan, and the command that comes next."""
+    """Print the plan, and the command that comes next.
+
+    Another rollout may have to be continued first: then the plan cannot run yet, and says so.
+    """
     plan = preview.plan
     run_command = _apply_command(spec, saved_to, preview.finish) if preview.is_runnable else ""
     output = spec.settings.output

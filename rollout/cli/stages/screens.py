@@ -23,6 +23,7 @@ _LEAST_LINES = 8
 
 
 def new_run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
+    """Return what is shown before a new run: its plan, or a summary of a saved plan."""
     origin = run.spec.origin
     if isinstance(origin, Saved) and run.plan.waves:
         return file_text(run.plan, str(origin.file), run.spec.settings.output.width)

@@ -82,6 +82,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def similar_names_hint(name: str, nodes: Sequence[Node]) -> str:
+    """Return nodes that may be meant by a name that no node has."""
     if _is_pattern(name):
         return (
             "Only --exclude accepts patterns. Write whole names, or select labels with --selector."

@@ -266,7 +266,10 @@ def _read_memory_and_proof(
 
 
 def why_closed(policy: Policy) -> str:
-    """Return which windows are closed now, in sentences; empty if none is."""
+    """Return which windows are closed now, in sentences; empty if all are open.
+
+    Without an open window for all nodes, those of pools do not matter.
+    """
     schedule = Schedule.of(policy.gates.windows)
     now = wiring.now()
     closed = schedule.why_closed(now)

@@ -112,6 +112,7 @@ def _decode_part(raw: bytes, shape: type[T]) -> T | None:
 
 
 def _pod_terms(affinity: _AffinityTerms) -> tuple[PodTerm, ...]:
+    """Return the required terms. A term without a selector matches no pod, so it is left out."""
     terms = affinity.required_during_scheduling_ignored_during_execution
     return tuple(
         PodTerm(

@@ -179,7 +179,7 @@ class Document(Struct, frozen=True):
         """
         try:
             text, config_map = self.read(api)
-            # Added, because even an immutable ConfigMap accepts its own content.
+            # With another newline, because even an immutable ConfigMap accepts its own content.
             body = self._with_text(f"{text or ''}\n", config_map)
             if config_map is None:
                 api.create(self.collection, body, DRY)
@@ -191,7 +191,7 @@ class Document(Struct, frozen=True):
             # Someone else has written the document meanwhile, so it can be written.
             return None
         except ApiError as error:
-            # Then a webhook cannot be asked without a write, which proves nothing.
+            # A webhook that dry runs cannot ask may still allow the write.
             is_unknown = _NO_DRY_RUN in error.message
             return None if is_unknown else error
         return None

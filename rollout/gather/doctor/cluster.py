@@ -115,6 +115,7 @@ def unreadable_lock_check(subject: str, error: ApiError) -> Check:
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
+    """Report an unreadable memory, or the versions that it holds because of failures."""
     if memory.why_unreadable:
         reset = Fix.with_commands(RESET_EFFECT, RESET_COMMAND)
         fix = _RIGHTS_FIX if memory.denied else reset

@@ -122,6 +122,7 @@ def _split_rules(listed_rules: str) -> Iterator[tuple[str, str]]:
 
     sudo wraps long lines, and starts each rule in the fifth column.
     """
+    # Four spaces and a parenthesis, in which the target users are.
     _heading, *rules = re.split(r"\n {4}(?=\()", listed_rules.replace("\r", ""))
     for rule in rules:
         rule_match = _LISTED_RULE.fullmatch(" ".join(rule.split()))
