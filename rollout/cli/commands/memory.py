@@ -350,7 +350,7 @@ def _release_text(report: ReleaseReport, config_map: str) -> str:
 def _change_memory(
     settings: CommandSettings, change: Callable[[Memory], Memory], *, may_reset: bool = False
 ) -> tuple[Memory, Memory]:
-    """Return the memory before and after.
+    """Change the stored memory, and return it before and after.
 
     An unreadable memory raises `BlockedError`. If it `may_reset`, it is replaced by an empty one.
     """

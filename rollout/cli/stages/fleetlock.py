@@ -94,6 +94,7 @@ def serve_fleetlock(settings: Settings) -> None:
 def _metrics_served(
     settings: Settings, collectors: Sequence["Collector"], is_ready: Callable[[], bool]
 ) -> Iterator[None]:
+    """In this context, serve metrics over HTTP, if the settings name an address."""
     from rollout.adapters.metrics import serve_metrics
     from rollout.cli.stages.web import RunPages
 
