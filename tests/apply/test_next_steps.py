@@ -148,7 +148,7 @@ def test_doctor_beside_an_unfinished_rollout_leads_to_it_and_the_next_steps_have
     assert commands[0] == ("After fixing worker-2:", "rollout resume --retry-failed")
     assert commands[1:] == [("To continue without worker-2:", "rollout resume")]
     replaced = typed(lab, tmp_path, "rollout apply --node cp-1").ends(0)
-    assert "ended unfinished: 1 failed" in replaced.stderr
+    assert "ended unfinished: 1 node failed" in replaced.stderr
     assert "This rollout replaces it" in replaced.stderr
     assert_ends_well(lab, tmp_path, first_of("reboot-ignored"))
 

@@ -344,7 +344,7 @@ def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_pat
     told = rollout(lab, "status").stdout
     row = next(line for line in told.splitlines() if line.startswith("worker-2"))
     assert re.search(r" failed \d+s ago \(not-back\); the connection was refused$", row)
-    assert "ended unfinished: 1 failed." in told
+    assert "ended unfinished: 1 node failed." in told
     assert "continues it" not in rollout(lab, "status", "--run").stdout
     assert told.endswith(
         "\nAfter fixing worker-2:\n    rollout release 4152.2.0\n    rollout resume"
