@@ -36,8 +36,8 @@ class Family(Struct, Generic[Instrument], frozen=True):
         self.instrument.clear()
 
 
-class _Maker(Struct, frozen=True):
-    """Makes metrics of one cluster, in no registry, so that a process can have several of each."""
+class _FamilyMaker(Struct, frozen=True):
+    """Makes families of one cluster, in no registry, so that a process can have several of each."""
 
     cluster: str
 
@@ -62,7 +62,7 @@ class ClusterFamilies:
     """Metrics of the cluster's nodes and versions."""
 
     def __init__(self, cluster: str) -> None:
-        gauge = _Maker(cluster).gauge
+        gauge = _FamilyMaker(cluster).gauge
         self.build = gauge(
             "build_info", "Version of rollout that wrote these metrics.", labels=("version",)
         )
@@ -98,7 +98,7 @@ class RunFamilies:
     """Metrics of the current or last rollout."""
 
     def __init__(self, cluster: str) -> None:
-        maker = _Maker(cluster)
+        maker = _FamilyMaker(cluster)
         gauge = maker.gauge
         counter = maker.counter
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
@@ -158,8 +158,8 @@ class AttemptFamilies:
     """Metrics of passes of `operate`, and of other attempts such as `apply`."""
 
     def __init__(self, cluster: str) -> None:
-        gauge = _Maker(cluster).gauge
-        counter = _Maker(cluster).counter
+        gauge = _FamilyMaker(cluster).gauge
+        counter = _FamilyMaker(cluster).counter
         self.late = gauge(
             "deadline_late_seconds",
             "Seconds by which the estimated end is later than operate.finish-by.",
@@ -212,8 +212,8 @@ class FleetLockMetrics(Collector):
         self.read_slots: Callable[[], Slots] = Slots
         self.count_nodes_in_hand: Callable[[], int] = lambda: 0
         self._collect_lock = Lock()
-        gauge = _Maker(cluster).gauge
-        self._requests = _Maker(cluster).counter(
+        gauge = _FamilyMaker(cluster).gauge
+        self._requests = _FamilyMaker(cluster).counter(
             "fleetlock_requests_total",
             "Responses to hosts, by request and kind of response.",
             labels=("request", "kind"),

@@ -33,35 +33,45 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
 def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterator[str]:
     """Yield `Window: Mon 22:00 6h: closed, opens in 3h00m (Mon 22:00)`, and one on freezes."""
     schedule = Schedule.of(policy)
-    current_opening = schedule.current_opening(now)
-    next_opening = schedule.next_opening(now)
-
-    def relative_and_exact(time: datetime) -> str:
-        return f"in {_time_until(time, now)} ({schedule.written_time(time)})"
-
-    # Nodes may start from then on; empty if never.
-    next_begin = relative_and_exact(next_opening.begin) if next_opening else ""
-    wait_clause = "; apply waits for it" if policy.wait and not current_opening else ""
+    is_open = schedule.current_opening(now) is not None
+    wait_clause = "; apply waits for it" if policy.wait and not is_open else ""
     if policy.windows:
-        if current_opening:
-            state = f"open for another {_time_until(current_opening.end, now)}"
-        elif next_begin:
-            state = f"closed, opens {next_begin}"
-        else:
-            state = "closed"
         subject = f"Window of pool {pool}" if pool else "Window"
-        yield f"{subject}: {printable('; '.join(policy.windows))}: {state}{wait_clause}"
+        windows = printable("; ".join(policy.windows))
+        yield f"{subject}: {windows}: {_window_state(schedule, now)}{wait_clause}"
     active_freezes = schedule.active_freezes(now)
     if active_freezes and policy.windows:
         # The windows' line already says when the next one opens.
         yield f"Freeze: {shortened(active_freezes)}: frozen"
     elif active_freezes:
-        state = f"frozen; ends {next_begin}" if next_begin else "frozen"
+        end = _next_opening_text(schedule, now)
+        state = f"frozen; ends {end}" if end else "frozen"
         yield f"Freeze: {shortened(active_freezes)}: {state}{wait_clause}"
     elif policy.freezes:
-        next_freeze = schedule.next_freeze(now)
-        state = f"starts {relative_and_exact(next_freeze.begin)}" if next_freeze else "over"
-        yield f"Freeze: {shortened(policy.freezes)}: {state}"
+        yield f"Freeze: {shortened(policy.freezes)}: {_coming_freeze_state(schedule, now)}"
+
+
+def _window_state(schedule: Schedule, now: datetime) -> str:
+    current_opening = schedule.current_opening(now)
+    if current_opening:
+        return f"open for another {_time_until(current_opening.end, now)}"
+    opens = _next_opening_text(schedule, now)
+    return f"closed, opens {opens}" if opens else "closed"
+
+
+def _coming_freeze_state(schedule: Schedule, now: datetime) -> str:
+    freeze = schedule.next_freeze(now)
+    return f"starts {_relative_and_exact(freeze.begin, schedule, now)}" if freeze else "over"
+
+
+def _next_opening_text(schedule: Schedule, now: datetime) -> str:
+    """Return from when on nodes may start, `in 3h00m (Mon 22:00)`, or empty for never."""
+    opening = schedule.next_opening(now)
+    return _relative_and_exact(opening.begin, schedule, now) if opening else ""
+
+
+def _relative_and_exact(moment: datetime, schedule: Schedule, now: datetime) -> str:
+    return f"in {_time_until(moment, now)} ({schedule.written_time(moment)})"
 
 
 def _time_until(then: datetime, now: datetime) -> str:

@@ -133,14 +133,11 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     blocker = printable(event.blocker_text)
     pod = printable(event.pod)
     reason = why_blocked(event)
+    brief = _brief_reason(event)
     # The budget is in the pod's namespace, so one of them may leave it out.
     namespace, slash, _ = event.budget.partition("/")
     pod_name = pod.removeprefix(f"{namespace}/") if slash else pod
-    brief = reason
-    if event.controller:
-        brief = _who_acts(event)
-    elif event.needs is not None and event.has is not None:
-        brief = f"needs {event.needs}, has {event.has}"
+    # From the longest to the shortest.
     forms = (
         f"{pod_with_owner(event)}: eviction blocked by {blocker} ({reason}) · {time_left} left",
         f"{pod}: blocked by {blocker} ({reason}) · {time_left} left",
@@ -151,8 +148,16 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     for form in forms:
         if len(form) <= width:
             return [form]
-    shortest = f"{pod_name}: blocked by {blocker} ({brief}) · {time_left} left"
-    return wrap(shortest, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
+    long_form = f"{pod_name}: blocked by {blocker} ({brief}) · {time_left} left"
+    return wrap(long_form, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
+
+
+def _brief_reason(event: PodBlocked) -> str:
+    if event.controller:
+        return _who_acts(event)
+    if event.needs is not None and event.has is not None:
+        return f"needs {event.needs}, has {event.has}"
+    return why_blocked(event)
 
 
 def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:

@@ -162,17 +162,16 @@ def _brief_lines(
 ) -> list[str]:
     """Return the table, the counts and a shared note; only the note if it is all hosts' error."""
     shared_note = _shared_note(notes)
-    other_notes = ["" if note == shared_note else note for note in notes]
-    table = _brief_table(statuses, other_notes, width)
     if not shared_note:
-        return [table, counts]
+        return [_brief_table(statuses, notes, width), counts]
     sharing = [status for status, note in zip(statuses, notes, strict=True) if note == shared_note]
     is_error_of_hosts = all(status.error for status in sharing)
     total = counted(len(statuses), "host" if is_error_of_hosts else "node")
     note_line = f"{len(sharing)} of {total}: {shared_note}"
     if is_error_of_hosts and len(sharing) == len(statuses):
         return [note_line]
-    return [table, counts, note_line]
+    other_notes = ["" if note == shared_note else note for note in notes]
+    return [_brief_table(statuses, other_notes, width), counts, note_line]
 
 
 def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: int) -> str:

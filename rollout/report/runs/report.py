@@ -235,6 +235,7 @@ def _part_reports(
 ) -> Sequence[PartReport]:
     """Return the time of each part. Nodes in several parts at once share it."""
     changes = _changes_by_time(nodes)
+    # When nodes, windows or processes begin or end something.
     times = set(changes)
     for interval in (period, *(openings or ()), *interruptions):
         times |= {interval.begin, interval.end}
