@@ -58,8 +58,8 @@ _UNSUPPORTED_HINT = (
     " --ssh-config FILE, or no configuration with --ssh-config none."
 )
 _NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config none."
-# Tokens from the cluster or an inventory, which may become words of a local command.
-_WORDS_OF_HOST = frozenset("nhr")
+# Their values come from the cluster or an inventory, and may become words of a local command.
+_UNTRUSTED_TOKENS = frozenset("nhr")
 _SAFE_IN_COMMAND = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
@@ -169,20 +169,22 @@ def _with_evaluated_settings(
     from_inventory: bool,
 ) -> dict[str, Host]:
     for host in hosts.values():
-        _check_ssh_arguments(host)
+        _check_address_and_user(host)
     # Even without hosts, an unreadable file is an error.
-    text = files.read_text().encode(errors="surrogateescape")
+    configuration = files.read_text().encode(errors="surrogateescape")
     if not hosts:
         return {}
-    with needing_temporary_folder("ssh"), NamedTemporaryFile() as file:
+    with needing_temporary_folder("ssh"), NamedTemporaryFile() as copy:
         # Not a pipe, because `Match final` has ssh read it twice.
-        file.write(text)
-        file.flush()
-        client = Client(Path(file.name), str(files.own or files.system))
+        copy.write(configuration)
+        copy.flush()
+        name_in_messages = str(files.own or files.system)
+        client = Client(Path(copy.name), name_in_messages)
         return _configure_hosts(hosts, client, files, announce, from_inventory=from_inventory)
 
 
-def _check_ssh_arguments(host: Host) -> None:
+def _check_address_and_user(host: Host) -> None:
+    """Raise `InputError` unless both are safe as arguments of ssh."""
     if not is_address_or_name(host.address):
         message = f"{host.name}: {host.address!a} is not a host name or address"
         raise InputError(message)
@@ -199,12 +201,12 @@ def _configure_hosts(
     *,
     from_inventory: bool,
 ) -> dict[str, Host]:
-    """Ask ssh once per kind of name and login, and apply the answers."""
+    """Ask ssh about each host, and apply the answers."""
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
     # Any login will do: ssh reads included files even in blocks that do not match.
     any_user, any_port = next(iter(logins))
     client.learn_patterns(any_user, any_port)
-    # What the files set for every host, because no line names NOBODY.
+    # No line names NOBODY, so ssh prints what the files set for every host.
     common_settings = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
     runs = client.count_runs(host.address for host in hosts.values())
     if runs >= _SLOW_FROM:
@@ -213,8 +215,9 @@ def _configure_hosts(
     def configure(host: Host) -> Host:
         common = common_settings[host.user, host.port]
         asked_name, settings = _ask_about_host(host, client, common)
-        if from_inventory and asked_name != host.address:
-            # As in `ssh -o HostName=ADDRESS NAME`.
+        asked_by_node_name = asked_name != host.address
+        if from_inventory and asked_by_node_name:
+            # An inventory's address wins, as in `ssh -o HostName=ADDRESS NAME`.
             settings = {**settings, "hostname": (host.address,)}
         return _configure_host(host, asked_name, settings, files)
 
@@ -223,6 +226,7 @@ def _configure_hosts(
 
 
 def _configure_host(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
+    """Apply what ssh printed for `asked_name`: the Node's name, or the host's address."""
     for keyword in _REFUSED:
         if _first_value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
             message = f"{files} sets {keyword} for {host.name}, which is not supported"
@@ -239,13 +243,15 @@ def _ask_about_host(host: Host, client: Client, common: Settings) -> tuple[str, 
 
     Returns what was asked about, and its settings.
     """
-    # Not about other names, which might be options of ssh.
-    if is_address_or_name(host.name) and host.name != host.address:
-        # If this fails, so does asking about the address.
+    # Other names might be options of ssh.
+    may_ask_about_name = is_address_or_name(host.name) and host.name != host.address
+    if may_ask_about_name:
+        settings: Settings | None = None
+        # If this fails, asking about the address fails too, and raises the error.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)
-            if _has_own_settings(host.name, settings, common):
-                return host.name, settings
+        if settings is not None and _has_own_settings(host.name, settings, common):
+            return host.name, settings
     return host.address, client.ask(host.address, host.user, host.port)
 
 
@@ -253,35 +259,26 @@ def _has_own_settings(name: str, settings: Settings, common: Settings) -> bool:
     """Whether the files set other values for this name than for every host."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
-        # Some values repeat the name that ssh was asked about.
-        expected = [value.replace(NOBODY, name).lower() for value in common.get(keyword, ())]
-        if values != expected:
+        # Some values repeat the name that ssh was asked about: NOBODY for the common ones.
+        common_values = [value.replace(NOBODY, name).lower() for value in common.get(keyword, ())]
+        if values != common_values:
             return True
     return False
 
 
 def _with_settings(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
-    address = _first_value(settings, "hostname", asked_name)
-    # Without a HostName, ssh returns the Node's name.
-    has_no_address = asked_name == host.name == address
+    hostname = _first_value(settings, "hostname", asked_name)
+    # Without a HostName in the files, ssh repeats the Node's name, which may not resolve.
+    repeats_node_name = asked_name == host.name and hostname == host.name
     configured = replace(
         host,
-        address=host.address if has_no_address else address,
+        address=host.address if repeats_node_name else hostname,
         port=host.port or int(_first_value(settings, "port", str(DEFAULT_SSH_PORT))),
         user=host.user or _first_value(settings, "user", DEFAULT_SSH_USER),
         known_as=_first_value(settings, "hostkeyalias").lower(),
         connect_timeout=int(_first_value(settings, "connecttimeout", "0")) or None,
     )
-    # By the letter after `%`.
-    tokens = {
-        "%": "%",
-        "d": str(Path.home()),
-        "h": configured.address,
-        "n": asked_name,
-        "p": str(configured.port),
-        "r": configured.user,
-        "u": getpass.getuser(),
-    }
+    tokens = _tokens(configured, asked_name)
     return replace(
         configured,
         known_hosts=_known_hosts_files(settings),
@@ -290,14 +287,27 @@ def _with_settings(host: Host, asked_name: str, settings: Settings, files: Confi
     )
 
 
+def _tokens(host: Host, asked_name: str) -> Mapping[str, str]:
+    """Return the values of ssh_config's tokens, by the letter after `%`."""
+    return {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": host.address,
+        "n": asked_name,
+        "p": str(host.port),
+        "r": host.user,
+        "u": getpass.getuser(),
+    }
+
+
 def _first_value(settings: Settings, keyword: str, default: str = "") -> str:
     return settings.get(keyword, (default,))[0]
 
 
 def _known_hosts_files(settings: Settings) -> HostKeyFiles | None:
-    """Return the configuration's known_hosts files, or None.
+    """Return the configuration's known_hosts files, or None if it names none.
 
-    ssh has expanded tokens, so a remaining % is in a file's name.
+    ssh has replaced their tokens, so a remaining % belongs to a file's name.
     """
     if not any(keyword in settings for keyword in FILE_LISTS):
         return None
@@ -314,19 +324,23 @@ def _expand_home(files: tuple[str, ...]) -> tuple[str, ...]:
 def _expand(text: str, tokens: Mapping[str, str]) -> str:
     """Replace tokens: `%h:%p` becomes `10.0.0.1:22`."""
 
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in tokens:
-            raise InputError(f"{match[0]} in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
-        return tokens[match[1]]
+    def value_of_token(match: re.Match[str]) -> str:
+        token, letter = match[0], match[1]
+        if letter not in tokens:
+            raise InputError(f"{token} in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
+        return tokens[letter]
 
-    return _TOKEN.sub(value, text)
+    return _TOKEN.sub(value_of_token, text)
 
 
 def _expand_in_command(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace tokens in a shell's command; `InputError` if a value might be more than a word."""
     for letter in _TOKEN.findall(text):
-        word = tokens.get(letter, "")
-        if letter in _WORDS_OF_HOST and not _SAFE_IN_COMMAND.fullmatch(word):
-            raise InputError(f"{word!a} cannot be used in a ProxyCommand or ProxyJump")
+        if letter not in _UNTRUSTED_TOKENS:
+            continue
+        value = tokens[letter]
+        if not _SAFE_IN_COMMAND.fullmatch(value):
+            raise InputError(f"{value!a} cannot be used in a ProxyCommand or ProxyJump")
     return _expand(text, tokens)
 
 
@@ -339,11 +353,10 @@ def _expand_file(text: str, tokens: Mapping[str, str]) -> str:
 def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
     values = tuple(_expand_file(file, tokens) for file in settings.get("identityfile", ()))
     files = tuple(file for file in values if file != NO_VALUE)
-    if not files:
-        # A lone `none` stays: no default files either.
-        files = values[:1]
+    only_none_is_set = bool(values) and not files
     return Identities(
-        files=files,
+        # Without any file, the default ones would be used, which `IdentityFile none` forbids.
+        files=(NO_VALUE,) if only_none_is_set else files,
         agent=_agent_socket(_first_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
         only=_first_value(settings, "identitiesonly") in ("yes", "true"),
     )
@@ -355,8 +368,9 @@ def _agent_socket(value: str, tokens: Mapping[str, str]) -> str | None:
         return None
     if value == NO_VALUE:
         return ""
-    if re.fullmatch(r"\$\w+", value):
-        return os.environ.get(value[1:], "")
+    names_variable = re.fullmatch(r"\$\w+", value)
+    if names_variable:
+        return os.environ.get(value.removeprefix("$"), "")
     return _expand_file(value, tokens)
 
 
@@ -366,23 +380,23 @@ def _proxy_command(
     """Return the command whose stdin and stdout are the connection; empty for a direct one."""
     jump = _first_value(settings, "proxyjump", NO_VALUE)
     command = _first_value(settings, "proxycommand", NO_VALUE)
-    if jump == command == NO_VALUE:
-        return ()
     if jump == NO_VALUE:
+        if command == NO_VALUE:
+            return ()
         return ("/bin/sh", "-c", f"exec {_expand_in_command(command, tokens)}")
     jumps = _expand_in_command(jump, tokens).split(",")
     *earlier_jumps, last_jump = (name.strip() for name in jumps)
     jump_option = ("-J", ",".join(earlier_jumps)) if earlier_jumps else ()
-    # The last jump host connects to the host.
-    target = ("-W", _expand_in_command("[%h]:%p", tokens))
-    options = (*files.arguments, "-o", "BatchMode=yes", *jump_option, *target)
+    # The last jump host connects to the host, and ssh passes the bytes on.
+    forward_option = ("-W", _expand_in_command("[%h]:%p", tokens))
+    options = (*files.arguments, "-o", "BatchMode=yes", *jump_option, *forward_option)
     return (PROGRAM, *options, *_destination(last_jump))
 
 
 def _destination(jump: str) -> tuple[str, ...]:
-    """Return a jump host, as `ssh -G` prints it, as arguments.
+    """Return ssh's arguments for a jump host such as `admin@[::1]:22`, as `ssh -G` prints it.
 
-    As a URI, OpenSSH 9.2 would refuse an IPv6 address.
+    Not one argument, `ssh://…`, in which OpenSSH 9.2 would refuse an IPv6 address.
     """
     match = _JUMP.fullmatch(jump)
     if match is None:

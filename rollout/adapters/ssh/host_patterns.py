@@ -7,25 +7,35 @@ names otherwise, ssh is asked about every name.
 import re
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
-from itertools import chain
 
 from msgspec import Struct
 
-# Names of a kind get the same answer: the name itself if a line may name it, else which wildcards
-# match.
+# Names of a kind get the same answer of ssh. A name that a line may name is a kind of its own; the
+# kind of others is which wildcards match.
 Kind = str | tuple[bool, ...]
 
 _LINE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9]*)(?:[ \t]*=[ \t]*|[ \t]+)([^ \t].*)")
 _QUOTED = re.compile(r'"[^"]*"')
-# One argument of Match follows; other criteria, such as exec, may depend on the host.
-_CRITERIA = {"localnetwork", "localuser", "sessiontype", "command", "tagged", "user", "version"}
+_QUOTE_OR_BACKSLASH = re.compile(r"""["'\\]""")
+# Of Match, with one argument. Criteria that are not in these sets, such as exec, may depend on the
+# host.
+_HOST_INDEPENDENT = {
+    "localnetwork",
+    "localuser",
+    "sessiontype",
+    "command",
+    "tagged",
+    "user",
+    "version",
+}
 _HOST_CRITERIA = {"host", "originalhost"}
 _CRITERIA_ALONE = {"all", "canonical", "final"}
 _OFF = ("no", "none")
-# ssh -G prints these with tokens, which rollout expands.
-_EXPANDED_HERE = {"identityfile", "proxycommand"}
-_EXPANDED_LATER = {"controlpath", "localcommand", "remotecommand"}
-_TOKENS = re.compile(r"(?:[^%]|%[%dhnpru])*")
+# ssh -G prints these with tokens such as %h, which rollout replaces.
+_TOKENS_KEPT = {"identityfile", "proxycommand"}
+# rollout does not use these.
+_NEVER_USED = {"controlpath", "localcommand", "remotecommand"}
+_ONLY_KNOWN_TOKENS = re.compile(r"(?:[^%]|%[%dhnpru])*")
 # ssh rewrites others: upper-case letters, and numeric addresses such as 10.1.
 _NAME = re.compile(r"[a-z][a-z0-9._-]*|[a-z0-9._-]*[g-wyz_-][a-z0-9._-]*")
 # ssh prints ::102:304 as ::1.2.3.4.
@@ -43,27 +53,30 @@ class HostPatterns(Struct, frozen=True):
 
     def kind_of(self, name: str) -> Kind:
         """Return the kind of a name."""
-        if not _is_printed_unchanged(name) or name in self.words:
+        may_be_named = not _is_printed_unchanged(name) or name in self.words
+        if may_be_named:
             return name
         return tuple(wildcard.fullmatch(name) is not None for wildcard in self.wildcards)
 
 
 def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
-    """Return the patterns that tell names apart; None if every name may differ."""
-    patterns = dict[str, None]()
-    for line in chain.from_iterable(text.split("\n") for text in texts):
-        patterns_of_line = _patterns_of_line(line)
-        if patterns_of_line is None:
-            return None
-        patterns |= dict.fromkeys(patterns_of_line)
-    wildcards = [pattern for pattern in patterns if "*" in pattern or "?" in pattern]
-    words = frozenset[str]()
-    for separators in _SEPARATORS:
-        words = words.union(*(separators.split(text.lower()) for text in texts))
-    return HostPatterns(tuple(_compile(wildcard) for wildcard in wildcards), words)
+    """Return what the files' texts say about names; None if every name may differ."""
+    patterns = set[str]()
+    words = set[str]()
+    for text in texts:
+        for line in text.split("\n"):
+            patterns_of_line = _patterns_of_line(line)
+            if patterns_of_line is None:
+                return None
+            patterns.update(patterns_of_line)
+        for separators in _SEPARATORS:
+            words.update(separators.split(text.lower()))
+    wildcards = sorted(pattern for pattern in patterns if "*" in pattern or "?" in pattern)
+    return HostPatterns(tuple(_compile(wildcard) for wildcard in wildcards), frozenset(words))
 
 
 def _is_printed_unchanged(name: str) -> bool:
+    """Whether ssh spells the name as it was given, so that one can look for it in the files."""
     if _NAME.fullmatch(name):
         return True
     if "%" in name:
@@ -101,16 +114,20 @@ def _patterns_of_line(line: str) -> Sequence[str] | None:
 
 
 def _may_depend_on_name(keyword: str, value: str) -> bool:
-    """Whether what `ssh -G` prints of this option may depend on the name."""
+    """Whether this option may make ssh's answer depend on the name it was asked about."""
     if keyword.startswith("canonical"):
         # ssh asks DNS about the name.
         return value.lower() not in _OFF
     if keyword == "hostname":
         # If ssh changes the value, it may print a host that no line names.
         return not _is_printed_unchanged(value.lower())
-    if keyword in _EXPANDED_LATER or "%" not in value:
+    has_tokens = "%" in value
+    if not has_tokens or keyword in _NEVER_USED:
         return False
-    return keyword not in _EXPANDED_HERE or _TOKENS.fullmatch(value) is None
+    if keyword in _TOKENS_KEPT:
+        return not _ONLY_KNOWN_TOKENS.fullmatch(value)
+    # ssh replaces the tokens, maybe by the name.
+    return True
 
 
 def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
@@ -123,9 +140,11 @@ def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
             continue
         argument = next(remaining_words, "")
         if criterion in _HOST_CRITERIA:
-            inner = argument[1:-1] if _QUOTED.fullmatch(argument) else argument
-            patterns += inner.split(",")
-        elif criterion not in _CRITERIA or _unquote([argument]) is None:
+            patterns += _without_quotes(argument).split(",")
+            continue
+        # An argument with a quote or backslash may go on in the next word.
+        is_one_word = _unquote([argument]) is not None
+        if criterion not in _HOST_INDEPENDENT or not is_one_word:
             return None
     return _plain_patterns(patterns)
 
@@ -136,12 +155,21 @@ def _plain_patterns(words: Iterable[str]) -> Sequence[str] | None:
     Names that match the same patterns are alike, whether or not a pattern is negated.
     """
     unquoted = _unquote(words)
-    return None if unquoted is None else [word.removeprefix("!") for word in unquoted]
+    if unquoted is None:
+        return None
+    return [word.removeprefix("!") for word in unquoted]
 
 
 def _unquote(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the words without quotes; None if quotes or a backslash remain."""
-    unquoted = [word[1:-1] if _QUOTED.fullmatch(word) else word for word in words]
-    if any(character in word for word in unquoted for character in "\"'\\"):
-        return None
+    """Return the words without quotes; None if another quote or a backslash is in one."""
+    unquoted = list[str]()
+    for word in words:
+        inner = _without_quotes(word)
+        if _QUOTE_OR_BACKSLASH.search(inner):
+            return None
+        unquoted.append(inner)
     return unquoted
+
+
+def _without_quotes(word: str) -> str:
+    return word[1:-1] if _QUOTED.fullmatch(word) else word

@@ -11,9 +11,9 @@ import os
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ _REVOKED = "@revoked"
 _AUTHORITY = "@cert-authority"
 # Names, type and key.
 _FEWEST_WORDS = 3
+_REGEX_OF_WILDCARD = {"*": ".*", "?": "."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class HostKey:
 
 @dataclass(frozen=True, slots=True)
 class _KeysByName:
+    # By normalized name.
     _plain: defaultdict[str, list[HostKey]] = field(default_factory=lambda: defaultdict(list))
     # Whether a name matches, for patterns and hashes.
     _matchers: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
@@ -79,7 +81,7 @@ class _KeysByName:
         if names.startswith(HASH_PREFIX):
             self._matchers.append((_hash_matcher(names), key))
         elif any(mark in names for mark in "*?!"):
-            self._matchers.append((partial(_match_name, names), key))
+            self._matchers.append((_pattern_matcher(names), key))
         else:
             for name in names.split(","):
                 self._plain[normalize_known_host(name)].append(key)
@@ -88,9 +90,11 @@ class _KeysByName:
         """Return every key of this lower-case name."""
         # Hashes and patterns may have either spelling.
         normalized = normalize_known_host(name)
-        spellings = {name, normalized}
-        matching = (key for matches, key in self._matchers if any(map(matches, spellings)))
-        return (*self._plain.get(normalized, ()), *matching)
+        keys = list(self._plain.get(normalized, ()))
+        for matches, key in self._matchers:
+            if matches(name) or (normalized != name and matches(normalized)):
+                keys.append(key)
+        return tuple(keys)
 
 
 class KnownHosts:
@@ -116,6 +120,7 @@ class KnownHosts:
         # Also keys accepted in this run. A cache, because each hashed line costs a digest.
         self._keys_by_name: dict[str, tuple[HostKey, ...]] = {}
         names_own_files = files is not None and bool(own)
+        # With accept-new, the first host's key creates the file.
         needs_file = names_own_files and checking is HostKeyChecking.STRICT
         if needs_file and not any(file.exists() for file in (*own, *system)):
             raise InputError(
@@ -162,19 +167,16 @@ class KnownHosts:
     def _accept_or_raise(self, host: Host, key: HostKey) -> None:
         revoked = self._revoked.get(key.blob)
         if revoked:
-            hint = f"{revoked.place} marks it as @revoked. Give the host a new key."
-            summary = "its host key is revoked"
-            raise HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
+            raise _revoked_error(key, revoked)
         name = name_on_file(host)
         known = self._keys(name)
-        *_, name_without_port = _names_to_try(host)
-        without_port = self._keys(name_without_port)
+        known_without_port = self._keys(_name_without_port(host))
         # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only if it is
         # not on file with its port.
-        accepted = known or without_port
-        if key in accepted:
+        acceptable = known or known_without_port
+        if key in acceptable:
             # In this run, another key at this port counts as changed.
-            self._keys_by_name[name] = accepted
+            self._keys_by_name[name] = acceptable
             return
         if known:
             raise self._changed_error(key, known)
@@ -183,17 +185,18 @@ class KnownHosts:
             if authorities:
                 raise self._certified_error(key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
-            raise self._unknown_error(key, without_port)
+            raise self._unknown_error(key, known_without_port)
+        # accept-new: trust the first key that the host presents.
         if self._file is not None:
             _append_key(self._file, host, key)
         self._keys_by_name[name] = (key,)
 
     def _changed_error(self, key: HostKey, known: tuple[HostKey, ...]) -> HostKeyError:
-        same_type = tuple(other for other in known if other.type == key.type)
+        known_of_type = tuple(known_key for known_key in known if known_key.type == key.type)
+        described = _describe_keys(known_of_type or known)
         summary = "its host key has changed"
         return HostKeyError(
-            f"{summary}: the host presents {key}, but known_hosts has"
-            f" {_describe_keys(same_type or known)}",
+            f"{summary}: the host presents {key}, but known_hosts has {described}",
             summary=summary,
             hint=f"{INTERCEPTED_HINT}: {self._record_command} --fingerprints FILE",
         )
@@ -209,19 +212,20 @@ class KnownHosts:
             ),
         )
 
-    def _unknown_error(self, key: HostKey, without_port: tuple[HostKey, ...]) -> HostKeyError:
-        note = (
-            f"; known_hosts has {_describe_keys(without_port)} without its port"
-            if without_port
-            else ""
-        )
-        option = f"then --known-hosts {_FILE_PLACEHOLDER}"
+    def _unknown_error(self, key: HostKey, known_without_port: tuple[HostKey, ...]) -> HostKeyError:
+        message = f"{_UNKNOWN}: {key}"
+        if known_without_port:
+            message += f"; known_hosts has {_describe_keys(known_without_port)} without its port"
+        # accept-new needs a file to write to.
+        further_step = f"then --known-hosts {_FILE_PLACEHOLDER}"
         if self._file:
-            option = "or --host-key-checking accept-new"
+            further_step = "or --host-key-checking accept-new"
         return HostKeyError(
-            f"{_UNKNOWN}: {key}{note}",
+            message,
             summary=_UNKNOWN,
-            hint=f"Compare and record the keys of all hosts: {self._record_command}; {option}",
+            hint=(
+                f"Compare and record the keys of all hosts: {self._record_command}; {further_step}"
+            ),
         )
 
     def _keys(self, name: str) -> tuple[HostKey, ...]:
@@ -235,13 +239,20 @@ class KnownHosts:
         return f"rollout known-hosts --out {file}"
 
 
+def _revoked_error(key: HostKey, revoked: HostKey) -> HostKeyError:
+    summary = "its host key is revoked"
+    hint = f"{revoked.place} marks it as @revoked. Give the host a new key."
+    return HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
+
+
 def _append_key(path: Path, host: Host, key: HostKey) -> None:
     line = f"{name_on_file(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
     try:
         with os.fdopen(open_output(path, os.O_RDWR | os.O_APPEND), "a+b") as file:
             file.seek(0)
-            before = file.read()
-            if before and not before.endswith(b"\n"):
+            content = file.read()
+            ends_within_line = content and not content.endswith(b"\n")
+            if ends_within_line:
                 file.write(b"\n")
             file.write(line.encode())
     except OSError as error:
@@ -260,7 +271,7 @@ def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHos
 
 
 def name_on_file(host: Host) -> str:
-    """Return the host's alias, or its address and port."""
+    """Return the name for the host's lines: its alias, or its address and port."""
     if host.known_as:
         return host.known_as.lower()
     address = host.address.lower()
@@ -268,36 +279,44 @@ def name_on_file(host: Host) -> str:
 
 
 def _names_to_try(host: Host) -> tuple[str, ...]:
-    """Return the name on file, then the address without port if different."""
-    name = name_on_file(host)
-    if host.known_as:
-        return (name,)
-    return tuple(dict.fromkeys((name, host.address.lower())))
+    """Return the name on file, then the one without port if different."""
+    return tuple(dict.fromkeys((name_on_file(host), _name_without_port(host))))
+
+
+def _name_without_port(host: Host) -> str:
+    return host.known_as.lower() or host.address.lower()
 
 
 def _describe_keys(keys: tuple[HostKey, ...]) -> str:
     return ", ".join(f"{key} ({key.place or 'presented earlier in this run'})" for key in keys)
 
 
-def _match_name(patterns: str, name: str) -> bool:
-    """Whether one of `*.example,!db.example` matches the name, and none with `!` does."""
-    matching = [
-        pattern
-        for pattern in patterns.lower().split(",")
-        if _compile_wildcards(pattern.removeprefix("!")).fullmatch(name)
-    ]
-    return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
+def _pattern_matcher(patterns: str) -> Callable[[str], bool]:
+    """Return a test for names such as `*.example,!db.example`: one matches, none with `!` does."""
+    all_patterns = patterns.lower().split(",")
+    included = [pattern for pattern in all_patterns if not pattern.startswith("!")]
+    excluded = [pattern.removeprefix("!") for pattern in all_patterns if pattern.startswith("!")]
+
+    def matches(name: str) -> bool:
+        return _matches_any(included, name) and not _matches_any(excluded, name)
+
+    return matches
+
+
+def _matches_any(patterns: Sequence[str], name: str) -> bool:
+    return any(_compile_wildcards(pattern).fullmatch(name) for pattern in patterns)
 
 
 @lru_cache(maxsize=4096)
 def _compile_wildcards(pattern: str) -> re.Pattern[str]:
-    wildcards = {"*": ".*", "?": "."}
-    parts = re.split(r"([*?])", pattern)
-    return re.compile("".join(wildcards.get(part) or re.escape(part) for part in parts), re.DOTALL)
+    regex = ""
+    for character in pattern:
+        regex += _REGEX_OF_WILDCARD.get(character) or re.escape(character)
+    return re.compile(regex, re.DOTALL)
 
 
 def has_host_key(text: str, *, by_authority: bool) -> bool:
-    """Whether known_hosts text has a host's key, or an authority's if `by_authority`."""
+    """Whether known_hosts text has any host's key; with `by_authority`, or an authority's."""
     markers = ("", _AUTHORITY) if by_authority else ("",)
     for line in text.split("\n"):
         marker, _, key = parse_known_hosts_line(line)
@@ -307,7 +326,10 @@ def has_host_key(text: str, *, by_authority: bool) -> bool:
 
 
 def read_known_hosts_text(file: Path) -> str:
-    """Return the text, to be written back unchanged; empty without a file. Raises `InputError`."""
+    """Return the text, empty without a file; `surrogateescape` restores its bytes.
+
+    Raises `InputError`.
+    """
     try:
         return read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode(
             "ascii", errors="surrogateescape"
@@ -331,17 +353,20 @@ class KnownHostsLine(NamedTuple):
 
     def is_for(self, name: str) -> bool:
         """Whether the line has a key for this lower-case name."""
+        if self.key is None:
+            return False
         keys = _KeysByName()
-        if self.key is not None:
-            keys.add(self.names, self.key)
+        keys.add(self.names, self.key)
         return bool(keys.find(name))
 
 
 def parse_known_hosts_line(line: str) -> KnownHostsLine:
     """Split a line such as `@revoked * ssh-ed25519 AAAA… comment` into its fields."""
     words = line.split()
-    marker = words.pop(0) if line.lstrip().startswith("@") else ""
-    if len(words) < _FEWEST_WORDS or (not marker and words[0].startswith("#")):
+    has_marker = line.lstrip().startswith("@")
+    marker = words.pop(0) if has_marker else ""
+    is_comment = line.lstrip().startswith("#")
+    if is_comment or len(words) < _FEWEST_WORDS:
         return KnownHostsLine(marker, names="", key=None)
     names, key_type, encoded_key, *_ = words
     try:

@@ -3,7 +3,6 @@
 Nothing is sent before the host's key is verified.
 """
 
-import math
 import random
 import threading
 import time
@@ -26,9 +25,8 @@ from rollout.ports import CommandResult
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 15.0
-# Between attempts with too many logins in progress.
+# Seconds between attempts while the host has too many logins in progress.
 _TURNED_AWAY_PAUSES = (0.25, 0.5, 1.0, 2.0)
-_NO_FURTHER_ATTEMPT = math.inf
 
 
 class ParamikoShell:
@@ -56,7 +54,7 @@ class ParamikoShell:
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         if self._key_file is not None:
-            # Raises an error unless the file or the agent has the private key.
+            # Opened for its error if neither the file nor the agent has the private key.
             try:
                 with self._keys.open_keys(self._key_file, Identities()):
                     pass
@@ -69,9 +67,11 @@ class ParamikoShell:
         Raises `SshError` or a subclass. The exit status is None if the connection ended after the
         start, as in a reboot.
         """
-        return self._connect_and_talk(
-            host, lambda connection, deadline: connection.run(command, deadline), timeout
-        )
+
+        def run_command(connection: Connection, deadline: float) -> CommandResult:
+            return connection.run(command, deadline)
+
+        return self._connect_and_talk(host, run_command, timeout)
 
     def run_if(
         self,
@@ -82,14 +82,18 @@ class ParamikoShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` on the same connection if the answer to `question` is accepted."""
+        """Run `command` on the same connection if the answer to `question` is accepted.
 
-        def converse(connection: Connection, deadline: float) -> CommandResult | None:
-            if not accepts(connection.run(question, deadline)):
+        None if it is not.
+        """
+
+        def ask_and_run(connection: Connection, deadline: float) -> CommandResult | None:
+            answer = connection.run(question, deadline)
+            if not accepts(answer):
                 return None
             return connection.run(command, deadline)
 
-        return self._connect_and_talk(host, converse, timeout)
+        return self._connect_and_talk(host, ask_and_run, timeout)
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
@@ -97,9 +101,9 @@ class ParamikoShell:
         """Run a command on every host, in threads, or processes for many hosts."""
         ask = partial(self.run, command=command, timeout=timeout)
         workers = workers_for(len(hosts))
-        may_write_known_hosts = self._known_hosts.checking is not HostKeyChecking.STRICT
-        # Not in several processes, which would all write new keys.
-        if workers == 1 or may_write_known_hosts:
+        accepts_new_keys = self._known_hosts.checking is not HostKeyChecking.STRICT
+        # Several processes would write the same new keys to known_hosts.
+        if workers == 1 or accepts_new_keys:
             return ask_in_threads(hosts, ask, concurrency=concurrency)
         return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
 
@@ -122,34 +126,39 @@ class ParamikoShell:
     ) -> T:
         """Connect, log in, and return what `talk` returns, within `timeout` seconds.
 
-        If the host hangs up before it shows its key, this is repeated.
+        If the host turns the connection away before it shows its key, this is repeated.
         """
         known_hosts = self._known_hosts_of(host)
         # Not timed: decrypting a key may take a second.
         with self._keys.open_keys(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
+            deadline = started + timeout
             connect_deadline = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
-            for pause in (*_TURNED_AWAY_PAUSES, _NO_FURTHER_ATTEMPT):
+
+            def attempt() -> T:
+                with connected(host, connect_deadline) as connection:
+                    key = connection.handshake(known_hosts.key_types(host))
+                    known_hosts.verify(host, key)
+                    connection.log_in(host.user, keys)
+                    return talk(connection, deadline)
+
+            for pause in _TURNED_AWAY_PAUSES:
                 try:
-                    with connected(host, connect_deadline) as connection:
-                        key = connection.handshake(known_hosts.key_types(host))
-                        known_hosts.verify(host, key)
-                        connection.log_in(host.user, keys)
-                        return talk(connection, started + timeout)
+                    return attempt()
                 except TurnedAwayError:
-                    if connect_deadline - time.monotonic() <= pause:
+                    if time.monotonic() + pause >= connect_deadline:
                         raise
-                    # Random, to spread threads that were turned away together.
-                    time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
-        raise AssertionError("the last attempt returns or raises")
+                # Random, to spread threads that were turned away together.
+                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
+            return attempt()
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
-        # The operator's file comes before the host's configuration.
-        if host.known_hosts is None or self._known_hosts_file is not None:
+        # --known-hosts comes before the files of the host's ssh_config.
+        files = None if self._known_hosts_file is not None else host.known_hosts
+        if files is None:
             return self._known_hosts
         with self._lock:
-            if host.known_hosts not in self._known_hosts_by_file:
-                self._known_hosts_by_file[host.known_hosts] = read_known_hosts(
-                    host.known_hosts, self._known_hosts.checking
-                )
-            return self._known_hosts_by_file[host.known_hosts]
+            if files not in self._known_hosts_by_file:
+                known_hosts = read_known_hosts(files, self._known_hosts.checking)
+                self._known_hosts_by_file[files] = known_hosts
+            return self._known_hosts_by_file[files]
