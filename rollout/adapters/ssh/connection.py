@@ -120,7 +120,8 @@ class _LoginTransport(ServiceRequestingTransport):
             message, ignore_first_byte=ignore_first_byte
         )
         # paramiko sets this only when it parses its own offer.
-        if not ignore_first_byte:
+        is_own_offer = ignore_first_byte
+        if not is_own_offer:
             self._offered = parsed
         return parsed
 
@@ -131,16 +132,17 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @property
     def unsupported_offer(self) -> Offer | None:
-        """What the host offers of the first kind of algorithm that paramiko has none of."""
+        """The first kind of algorithm in which host and paramiko have none in common."""
         options = self.get_security_options()
-        for kind, key, known in (
+        for kind, key, supported in (
             ("key exchange", "kex_algo_list", options.kex),
             ("host key algorithm", "server_key_algo_list", options.key_types),
             ("cipher", "server_encrypt_algo_list", options.ciphers),
             ("MAC", "server_mac_algo_list", options.digests),
         ):
             names = [name for name in self._offered.get(key, ()) if not _EXTENSION.search(name)]
-            if names and not set(names).intersection(known):
+            has_common = not set(names).isdisjoint(supported)
+            if names and not has_common:
                 return Offer(kind, tuple(names))
         return None
 
@@ -262,7 +264,8 @@ class Connection:
                 is_unsigned = isinstance(error, UnsignedError)
                 note = " (the agent did not sign with it)" if is_unsigned else ""
                 tried.append(f"{describe(key)}{note}")
-                if self._transport.is_active():
+                may_try_next_key = self._transport.is_active()
+                if may_try_next_key:
                     continue
                 if self._transport.disconnect_reason.startswith(_TOO_MANY_KEYS):
                     raise SshAuthError(
@@ -298,14 +301,15 @@ class Connection:
     def _open_session(self) -> paramiko.Channel:
         """Open a session, and retry if there was one before.
 
-        With `MaxSessions 1` sshd must close the previous one first.
+        With `MaxSessions 1` sshd refuses another until it has closed the previous one.
         """
-        pauses = _SESSION_PAUSES if self._had_session else ()
-        for pause in pauses:
-            with contextlib.suppress(paramiko.ChannelException):
-                return self._transport.open_session(_OUTPUT_LIMIT, timeout=_NEVER)
-            time.sleep(min(pause, self._socket.seconds_left))
+        pauses_between_attempts = _SESSION_PAUSES if self._had_session else ()
         self._had_session = True
+        for pause in pauses_between_attempts:
+            try:
+                return self._transport.open_session(_OUTPUT_LIMIT, timeout=_NEVER)
+            except paramiko.ChannelException:
+                time.sleep(min(pause, self._socket.seconds_left))
         return self._transport.open_session(_OUTPUT_LIMIT, timeout=_NEVER)
 
     def _read_result(self, channel: paramiko.Channel) -> CommandResult:
@@ -313,8 +317,9 @@ class Connection:
         has_status = channel.status_event.wait(self._socket.seconds_left)
         if self._socket.is_flooded:
             raise OutputLimitError(_TOO_MUCH_OUTPUT)
-        # A cut at the deadline also sets the status.
-        if not has_status or not self._socket.seconds_left:
+        # When the deadline ends the connection, paramiko also sets the event.
+        is_overdue = not self._socket.seconds_left
+        if is_overdue or not has_status:
             raise TimeoutError("deadline")
         return CommandResult(
             exit_status=None if channel.exit_status == _NO_STATUS else channel.exit_status,
@@ -346,13 +351,13 @@ class Connection:
             exceeded_timeout=self._socket.deadline - started if is_late else None,
             offer=self._transport.unsupported_offer,
         )
-        is_before_key = self._stage is Stage.AGREEING_ON_KEYS
-        if is_before_key and not is_late and self._is_busy(proxy_stderr):
+        ended_early = self._stage is Stage.AGREEING_ON_KEYS and not is_late
+        if ended_early and self._may_be_busy(proxy_stderr):
             return TurnedAwayError(error.message, hint=error.hint)
         return error
 
-    def _is_busy(self, proxy_stderr: str) -> bool:
-        """Whether sshd or the jump host may have too many logins."""
+    def _may_be_busy(self, proxy_stderr: str) -> bool:
+        """Whether sshd or the jump host may have too many logins in progress."""
         if self._host.proxy:
             return any(sign in proxy_stderr for sign in _BUSY_JUMP_HOST)
         # sshd usually closes the connection in silence.
@@ -379,14 +384,19 @@ class Connection:
                 raise OutputLimitError(_TOO_MUCH_OUTPUT)
 
 
-def _with_first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
-    first = tuple(name for name in wanted if name in available)
-    return first + tuple(name for name in available if name not in first)
+def _with_first(preferred: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the available names, with the preferred ones first."""
+    first = tuple(name for name in preferred if name in available)
+    rest = tuple(name for name in available if name not in first)
+    return first + rest
 
 
 def _signature_algorithms(key_types: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []
-    # An RSA key's type names its unsafe algorithm (SHA-1), so ask for others.
     for key_type in key_types:
-        names += _RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,)
+        if key_type == "ssh-rsa":
+            # As an algorithm, this name means signatures with SHA-1, which are unsafe.
+            names.extend(_RSA_SIGNATURES)
+        else:
+            names.append(key_type)
     return tuple(names)

@@ -100,17 +100,19 @@ def ssh_error(
     if host.proxy and stage is Stage.AGREEING_ON_KEYS:
         message = f"its jump host or proxy ended the connection{cause}"
         hint = f"Try it manually: {shlex.join(host.proxy)}"
-        return _unreachable_type(greeting)(message, hint=hint)
+        return _unreachable_error(greeting, message, hint)
     if isinstance(error, ConnectionRefusedError):
         return SshRefusedError("the connection was refused", hint=_sshd_hint(host))
     message, hint = _message_and_hint(error, host, stage, greeting=greeting, offer=offer)
     if isinstance(error, OSError) and error.errno in _NO_ROUTE:
         return SshNoRouteError(message, hint=hint)
-    return _unreachable_type(greeting)(message, hint=hint)
+    return _unreachable_error(greeting, message, hint)
 
 
-def _unreachable_type(greeting: bytes) -> type[SshUnreachableError]:
-    return SshBrokenError if greeting else SshUnreachableError
+def _unreachable_error(greeting: bytes, message: str, hint: str) -> SshUnreachableError:
+    # With a greeting, the host is up.
+    error_type = SshBrokenError if greeting else SshUnreachableError
+    return error_type(message, hint=hint)
 
 
 def _message_and_hint(
@@ -152,8 +154,9 @@ def _incompatible_message_and_hint(
 def _paramiko_message_and_hint(
     text: str, stage: Stage, sshd_hint: str, greeting: bytes
 ) -> tuple[str, str]:
-    """Only `text` tells these exceptions of paramiko apart."""
-    if any(part in text for part in _NOT_SSH):
+    """Do the same for the exceptions of paramiko that only their `text` tells apart."""
+    is_no_ssh = any(part in text for part in _NOT_SSH)
+    if is_no_ssh:
         detail = f"it says {_first_line(greeting)}" if greeting else "it closed the connection"
         return f"the service there does not speak SSH: {detail}", sshd_hint
     if text == _CHANNEL_CLOSED:

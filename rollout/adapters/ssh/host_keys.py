@@ -74,12 +74,12 @@ def scan(
 
     answers = dict(ask_in_threads(hosts, ask, concurrency=concurrency))
     return tuple(
-        _compare(node, host, answers[node], known=known, fingerprints=fingerprints)
+        _compare_with_file(node, host, answers[node], known=known, fingerprints=fingerprints)
         for node, host in hosts.items()
     )
 
 
-def _compare(
+def _compare_with_file(
     node: str,
     host: Host,
     answer: HostKey | SshError,
@@ -92,9 +92,12 @@ def _compare(
         return ScannedHost(node, host, KeyState.UNREACHABLE, before=before, error=answer.message)
     if known.is_revoked(answer):
         return ScannedHost(node, host, KeyState.REVOKED, answer, before=before)
-    standing = KeyState.NEW
-    if before:
-        standing = KeyState.KNOWN if answer in before else KeyState.CHANGED
+    if answer in before:
+        standing = KeyState.KNOWN
+    elif before:
+        standing = KeyState.CHANGED
+    else:
+        standing = KeyState.NEW
     fingerprints_of_node = fingerprints.get(node, frozenset())
     fingerprints_of_any = fingerprints.get(_ANY_HOST, frozenset())
     is_confirmed = answer.fingerprint in fingerprints_of_node | fingerprints_of_any
@@ -113,8 +116,8 @@ def with_keys(text: str, confirmed: Sequence[ScannedHost]) -> str:
     lines = text.splitlines()
     for scanned in confirmed:
         if scanned.standing is KeyState.CHANGED:
-            remaining = [_without_old_key(line, scanned) for line in lines]
-            lines = [line for line in remaining if line is not None]
+            changed_lines = [_without_old_key(line, scanned) for line in lines]
+            lines = [line for line in changed_lines if line is not None]
     for scanned in confirmed:
         if scanned.key:
             blob = base64.b64encode(scanned.key.blob).decode()
@@ -129,20 +132,22 @@ def _without_old_key(line: str, scanned: ScannedHost) -> str | None:
     """
     parsed = parse_known_hosts_line(line)
     own_name = name_on_file(scanned.host)
-    if parsed.marker or parsed.key not in scanned.before or not parsed.is_for(own_name):
+    has_old_key = parsed.key in scanned.before and parsed.is_for(own_name)
+    if parsed.marker or not has_old_key:
         return line
-    if parsed.names.startswith(HASH_PREFIX):
+    is_for_this_host_only = parsed.names.startswith(HASH_PREFIX)
+    if is_for_this_host_only:
         return None
     own_spelling = normalize_known_host(own_name)
-    others = [
-        name for name in parsed.names.split(",") if normalize_known_host(name) != own_spelling
-    ]
-    if not others:
+    names = parsed.names.split(",")
+    remaining_names = [name for name in names if normalize_known_host(name) != own_spelling]
+    if not remaining_names:
         return None
-    if parsed._replace(names=",".join(others)).is_for(own_name):
-        # A pattern still matches it, which other hosts may need.
-        others += [f"!{spelling}" for spelling in dict.fromkeys((own_name, own_spelling))]
-    return line.replace(parsed.names, ",".join(others), 1)
+    pattern_matches = parsed._replace(names=",".join(remaining_names)).is_for(own_name)
+    if pattern_matches:
+        # Other hosts may need the pattern, so exclude this one from it.
+        remaining_names += [f"!{spelling}" for spelling in dict.fromkeys((own_name, own_spelling))]
+    return line.replace(parsed.names, ",".join(remaining_names), 1)
 
 
 def read_fingerprints(path: Path, nodes: Iterable[str]) -> Fingerprints:

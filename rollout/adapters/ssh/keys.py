@@ -92,23 +92,26 @@ class KeyRing:
         usable.
         """
         if key_file:
-            identities = replace(identities, files=(key_file,), only=True)
             keys_of_file: Keys = ()
             # If the file cannot be read, the agent may have its key.
             with suppress(SshAuthError):
-                keys_of_file = tuple(_with_certificate(self.load(key_file), key_file))
+                keys_of_file = tuple(_certificate_and_key(self.load(key_file), key_file))
             if keys_of_file:
                 yield keys_of_file
                 return
+            identities = replace(identities, files=(key_file,), only=True)
         with _open_agent(identities.agent) as agent_keys:
-            # Once each: the agent may hold keys on file.
+            # Each key once, although the agent may hold a file's key.
             distinct = dict[_PublicKey, paramiko.PKey]()
             for key in self._keys_in_order(identities, agent_keys):
-                distinct.setdefault(_shown_key(key), key)
+                distinct.setdefault(_public_key(key), key)
             yield tuple(distinct.values())[:_MOST_TRIED]
 
     def _keys_in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
-        """Yield the agent's keys for the files, the files' keys, then the agent's others."""
+        """Yield the agent's keys for the files, the files' keys, then all of the agent's.
+
+        So a key may come twice. Raises the first file's error if there is no key at all.
+        """
         files = [file for file in identities.files or self._default_files if file != _NO_FILE]
         keys_with_file = list[tuple[paramiko.PKey, str]]()
         for file in files:
@@ -122,11 +125,11 @@ class KeyRing:
             except SshAuthError as error:
                 failures.append(error)
         for key, file in keys_with_file:
-            yield from _with_certificate(key, file)
-        # The caller drops those already yielded.
-        all_of_agent = () if identities.only else agent_keys
-        yield from all_of_agent
-        has_keys = keys_with_file or all_of_agent
+            yield from _certificate_and_key(key, file)
+        # As with ssh's IdentitiesOnly.
+        further_keys = () if identities.only else agent_keys
+        yield from further_keys
+        has_keys = bool(keys_with_file or further_keys)
         if failures and not has_keys:
             raise failures[0]
 
@@ -136,18 +139,20 @@ class KeyRing:
 
 
 def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
-    """Return the agent's key that a private key file, or the public key beside it, names."""
+    """Return the agent's key whose public key is in this file, or in FILE.pub beside it."""
     if not agent_keys:
         return None
     for candidate in (file, f"{file}.pub"):
-        with suppress(OSError, ValueError, paramiko.SSHException):
+        try:
             public = PublicBlob.from_string(_read_public_file(candidate)).key_blob
-            return next((key for key in agent_keys if key.asbytes() == public), None)
+        except (OSError, ValueError, paramiko.SSHException):
+            continue
+        return next((key for key in agent_keys if key.asbytes() == public), None)
     return None
 
 
-def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
-    """Yield the key with its file's certificate, like `ssh`, then the bare key."""
+def _certificate_and_key(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
+    """Yield the key with the certificate beside its file, if any, like `ssh`; then the bare key."""
     if isinstance(key, HeldKey):
         # `copy` would not copy an agent's key, which delegates its attributes.
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
@@ -163,7 +168,7 @@ def _read_public_file(file: str) -> str:
     return read_input(Path(file).expanduser()).decode()
 
 
-def _shown_key(key: paramiko.PKey) -> _PublicKey:
+def _public_key(key: paramiko.PKey) -> _PublicKey:
     certificate = key.public_blob
     if certificate is not None:
         return _PublicKey(certificate.key_type, certificate.key_blob)
@@ -173,7 +178,7 @@ def _shown_key(key: paramiko.PKey) -> _PublicKey:
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
     try:
         data = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
-        if _is_too_open(file):
+        if _is_open_to_others(file):
             hint = f"Run: chmod 600 {shell_word(str(file))} (ssh refuses it as well)"
             raise SshAuthError(f"key file {file}: others can read it", hint=hint)
         return _parse_file(file, data, passphrase)
@@ -187,6 +192,7 @@ def _parse_file(file: Path, data: bytes, passphrase: str) -> paramiko.PKey:
     try:
         return _parse_data(data, passphrase=None)
     except TypeError:
+        # Encrypted.
         if not passphrase:
             message = f"key file {file}: it is encrypted"
             raise SshAuthError(message, hint=_unlock_hint(file)) from None
@@ -236,20 +242,23 @@ def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
 
 def describe(key: paramiko.PKey) -> str:
     """Return a key's fingerprint, and its certificate's ID and expiry."""
-    key_type, blob = _shown_key(key)
-    with suppress(ValueError, UnsupportedAlgorithm):
-        line = key_type.encode() + b" " + base64.b64encode(blob)
-        certificate = serialization.load_ssh_public_identity(line)
-        if isinstance(certificate, serialization.SSHCertificate):
-            key_id = certificate.key_id.decode(errors="replace")
-            expired = ", which has expired" if certificate.valid_before <= time.time() else ""
-            return f"certificate {key_id!r} of {key.fingerprint}{expired}"
-    return key.fingerprint
+    key_type, blob = _public_key(key)
+    line = key_type.encode() + b" " + base64.b64encode(blob)
+    try:
+        identity = serialization.load_ssh_public_identity(line)
+    except (ValueError, UnsupportedAlgorithm):
+        return key.fingerprint
+    if not isinstance(identity, serialization.SSHCertificate):
+        return key.fingerprint
+    key_id = identity.key_id.decode(errors="replace")
+    expired = ", which has expired" if identity.valid_before <= time.time() else ""
+    return f"certificate {key_id!r} of {key.fingerprint}{expired}"
 
 
-def _is_too_open(file: Path) -> bool:
-    """Whether OpenSSH would refuse the file for others' access."""
+def _is_open_to_others(file: Path) -> bool:
+    """Whether others have any access, for which OpenSSH would refuse the file."""
     status = file.stat()
+    # OpenSSH does not check another user's files, such as a mounted Secret's.
     is_own_file = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
     return is_own_file and bool(stat.S_IMODE(status.st_mode) & _OTHERS_BITS)
 
@@ -278,11 +287,14 @@ def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
 
 def _is_token_handle(data: bytes) -> bool:
     """Whether the file has OpenSSH's format with a token's type (`sk-…`)."""
+    if not data.lstrip().startswith(_OPENSSH_HEADER):
+        return False
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
-    with suppress(ValueError):
+    try:
         start = base64.b64decode(body)[:_TYPE_LENGTH]
-        return data.lstrip().startswith(_OPENSSH_HEADER) and b"sk-" in start
-    return False
+    except ValueError:
+        return False
+    return b"sk-" in start
 
 
 class UnsignedError(paramiko.AuthenticationException):
@@ -321,6 +333,7 @@ def _open_agent(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
     keys: list[HeldKey] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_AGENT_SECONDS)
+        # Without an agent, there are just no keys.
         with suppress(OSError, paramiko.SSHException):
             connection.connect(address)
             agent = AgentSSH()

@@ -64,7 +64,7 @@ class LoggedShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """Run a command on all hosts; durations count from the start."""
+        """Run a command on all hosts; each duration counts from the start of all."""
         started = time.monotonic()
         name = _name_of(command)
         answers = self._shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)

@@ -28,7 +28,7 @@ FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _SECONDS = 15.0
 _LONGEST = 300
 # Lists of files have no quotes; each starts like a path.
-_NEXT_FILE = re.compile(r" (?=[/~])")
+_SPACE_BEFORE_FILE = re.compile(r" (?=[/~])")
 # ssh -v names each file, and cuts long names.
 _READING = re.compile(r"^debug1: Reading configuration data (.+?)\r?$", re.MULTILINE)
 _LONGEST_NAME = 199
@@ -45,18 +45,19 @@ class _Answer(Struct, frozen=True):
     @property
     def depends_on_name(self) -> bool:
         """Whether a setting contains the name, and so may differ for others."""
-        return any(
-            self.name in value.lower()
-            for keyword, values in self.settings.items()
-            if keyword not in _LINES_WITH_NAME
-            for value in values
-        )
+        for keyword, values in self.settings.items():
+            if keyword in _LINES_WITH_NAME:
+                continue
+            if any(self.name in value.lower() for value in values):
+                return True
+        return False
 
     def settings_for(self, name: str) -> Settings:
         """Return the settings of another name of the kind."""
-        if self.settings.get("hostname") != (self.name,):
-            return self.settings
-        return {**self.settings, "hostname": (name,)}
+        repeats_asked_name = self.settings.get("hostname") == (self.name,)
+        if repeats_asked_name:
+            return {**self.settings, "hostname": (name,)}
+        return self.settings
 
 
 class Client:
@@ -76,14 +77,14 @@ class Client:
         self._lock = threading.Lock()
         done = self._run_ssh(NOBODY, user="", port=0, file=NO_VALUE)
         self._defaults = dict(_parse_settings(done.stdout.decode(errors="surrogateescape")))
-        # Answers keep these: for the user, rollout has another default.
+        # Answers keep these, even if they are ssh's default: rollout has another default user.
         for keyword in ("hostname", "user"):
             self._defaults.pop(keyword, None)
 
     def learn_patterns(self, user: str, port: int) -> None:
         """Find out which names the files treat alike. Raises `InputError`."""
         done = self._run_ssh(NOBODY, user, port, file=str(self._file), is_verbose=True)
-        texts = _read_same_files(done.stderr.decode(errors="surrogateescape"), self._file)
+        texts = _read_configuration_files(done.stderr.decode(errors="surrogateescape"), self._file)
         self._patterns = host_patterns(texts) if texts else None
 
     def count_runs(self, names: Iterable[str]) -> int:
@@ -107,7 +108,7 @@ class Client:
         return answer.settings_for(name)
 
     def _shared_answer(self, key: _AnswerKey, name: str) -> _Answer:
-        """Return the kind's answer; ask ssh about `name` if there is none."""
+        """Return the answer for the kind, user and port; ask ssh about `name` if there is none."""
         with self._lock:
             answer_lock = self._answer_locks.setdefault(key, threading.Lock())
         with answer_lock:
@@ -122,6 +123,7 @@ class Client:
     def _ask_ssh(self, name: str, user: str, port: int) -> Settings:
         done = self._run_ssh(name, user, port, file=str(self._file))
         settings = _parse_settings(done.stdout.decode(errors="surrogateescape"))
+        # Only what the files set.
         return {
             keyword: values
             for keyword, values in settings.items()
@@ -156,20 +158,25 @@ class Client:
 
 
 def _parse_settings(printed: str) -> Settings:
-    """Parse lines such as `port 22`. Some keywords have several lines."""
+    """Parse lines such as `port 22`. Some keywords have several lines, or a list of files."""
     settings: dict[str, tuple[str, ...]] = {}
     for line in printed.splitlines():
         keyword, _, value = line.partition(" ")
         settings[keyword] = (*settings.get(keyword, ()), value)
     for keyword in FILE_LISTS:
-        settings[keyword] = tuple(_NEXT_FILE.split(" ".join(settings.get(keyword, ()))))
+        list_of_files = " ".join(settings.get(keyword, ()))
+        settings[keyword] = tuple(_SPACE_BEFORE_FILE.split(list_of_files))
     return settings
 
 
-def _read_same_files(messages: str, first: Path) -> Sequence[str]:
-    """Return the texts of the files that `ssh -v` names. Empty if one is unreadable or cut."""
+def _read_configuration_files(messages: str, first: Path) -> Sequence[str]:
+    """Return the texts of all files that ssh has read, which its messages (`-v`) name.
+
+    Empty if that is not certain: a file is unreadable, or its name was cut.
+    """
     names = dict.fromkeys(_READING.findall(messages))
-    if str(first) not in names or any(len(name) >= _LONGEST_NAME for name in names):
+    is_name_cut = any(len(name) >= _LONGEST_NAME for name in names)
+    if is_name_cut or str(first) not in names:
         return ()
     try:
         return [read_input(Path(name)).decode(errors="surrogateescape") for name in names]

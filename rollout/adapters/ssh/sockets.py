@@ -20,7 +20,7 @@ from rollout.adapters.secrets import child_environment
 
 # A timeout of 0 would mean not to block.
 _SHORTEST_TIMEOUT = 0.001
-# Until another attempt to connect begins or replaces that one.
+# Until another attempt to connect begins, in place of an earlier one but the first.
 _REPEAT_SECONDS = 1.0
 # In bytes: a host sends a few kilobytes before a login.
 HANDSHAKE_ALLOWANCE = 1 << 18
@@ -68,7 +68,7 @@ class DeadlineSocket(socket.socket):
         if len(self.greeting) < _GREETING_LIMIT:
             self.greeting += data[:_GREETING_LIMIT]
         self.allowance -= len(data)
-        return data if self.allowance >= 0 else b""
+        return b"" if self.is_flooded else data
 
     @override
     def send(self, data: Buffer, flags: int = 0, /) -> int:
@@ -116,15 +116,16 @@ class ProxyCommand:
 
 def connect_through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, ProxyCommand]:
     """Start a local command; return the connection to it, and the command."""
-    near, far = socket.socketpair()
-    # The command has its own copy of `far`.
-    with far:
-        ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
-        ours.begin_handshake(deadline)
+    own_end, command_end = socket.socketpair()
+    # Closed here, because the command has its own copy.
+    with command_end:
+        descriptor = own_end.detach()
+        stream = DeadlineSocket(own_end.family, own_end.type, own_end.proto, fileno=descriptor)
+        stream.begin_handshake(deadline)
         try:
-            return ours, ProxyCommand(command, far)
+            return stream, ProxyCommand(command, command_end)
         except OSError:
-            ours.close()
+            stream.close()
             raise
 
 
@@ -141,10 +142,10 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     for index, address_info in enumerate(addresses):
         now = time.monotonic()
-        addresses_left = len(addresses) - index
-        share = max(0.0, deadline - now) / addresses_left
+        untried_addresses = len(addresses) - index
+        share_of_time = max(0.0, deadline - now) / untried_addresses
         try:
-            connected = _connect_to(address_info, now + share)
+            connected = _connect_to(address_info, now + share_of_time)
         except OSError as error:
             failure = error
         else:
@@ -155,22 +156,25 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
     raise failure
 
 
-def _connect_to(address_info: _ResolvedAddress, end: float) -> DeadlineSocket:
-    """Connect to one address, or raise `OSError`; `TimeoutError` at `end` (`time.monotonic`).
+def _connect_to(address_info: _ResolvedAddress, deadline: float) -> DeadlineSocket:
+    """Connect to one address, or raise `OSError`; `TimeoutError` at a `time.monotonic`.
 
     The kernel repeats a lost packet after 1, 3 and 7 s, so further attempts find a host that has
     just booted sooner. They are few: firewalls that drop packets often count attempts.
     """
     attempts = [_begin_to_connect(address_info)]
     try:
-        while (left := end - time.monotonic()) > 0:
-            if _await_any(attempts, min(left, _REPEAT_SECONDS)):
+        while True:
+            seconds_left = deadline - time.monotonic()
+            if seconds_left <= 0:
+                raise TimeoutError("timed out")
+            if _await_any(attempts, min(seconds_left, _REPEAT_SECONDS)):
                 return _take_finished(attempts)
-            # Only the first has time to reach a distant host.
-            for replaced in attempts[1:]:
-                replaced.close()
-            attempts[1:] = [_begin_to_connect(address_info)]
-        raise TimeoutError("timed out")
+            # The first one stays: a distant host may need more than a second to answer.
+            first, *others = attempts
+            for attempt in others:
+                attempt.close()
+            attempts = [first, _begin_to_connect(address_info)]
     finally:
         for attempt in attempts:
             attempt.close()
@@ -197,7 +201,7 @@ def _await_any(attempts: Sequence[DeadlineSocket], seconds: float) -> bool:
 
 def _take_finished(attempts: list[DeadlineSocket]) -> DeadlineSocket:
     """Remove and return the finished attempt; `OSError` if it failed."""
-    finished = next(filter(_is_finished, attempts))
+    finished = next(attempt for attempt in attempts if _is_finished(attempt))
     error_number = finished.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if error_number:
         raise OSError(error_number, os.strerror(error_number))

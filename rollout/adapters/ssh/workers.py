@@ -43,18 +43,19 @@ def in_processes(
     """
     unanswered = dict(hosts)
     running_workers = workers
-    # None is a worker's end.
+    # None for each worker that has ended.
     answers = SimpleQueue[tuple[str, Answer] | None]()
     share_of_concurrency = math.ceil(concurrency / workers)
     with ExitStack() as processes:
         for number in range(workers):
-            share = dict(list(hosts.items())[number::workers])
-            task = pickle.dumps((ask, share, share_of_concurrency))
+            # As many for each: every WORKERS-th host.
+            hosts_of_worker = dict(list(hosts.items())[number::workers])
+            task = pickle.dumps((ask, hosts_of_worker, share_of_concurrency))
             process = _start_worker()
             processes.enter_context(process)
-            # The exit kills it, then waits for its end.
+            # At the stack's exit it is killed, then waited for.
             processes.callback(process.kill)
-            in_background(partial(_collect_answers, process, task, answers), "worker")
+            in_background(partial(_give_task_and_queue_answers, process, task, answers), "worker")
         while running_workers:
             node_and_answer = answers.get()
             if node_and_answer is None:
@@ -78,7 +79,7 @@ def _start_worker() -> "subprocess.Popen[bytes]":
     )
 
 
-def _collect_answers(
+def _give_task_and_queue_answers(
     process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]
 ) -> None:
     with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
