@@ -79,12 +79,16 @@ class HostAnswer(Struct, frozen=True):
 def parse_event(event: Mapping[str, Any]) -> HostAnswer | None:
     """Return the answer in an event of Ansible, or None."""
     data = event.get("event_data") or {}
-    if event.get("event") not in _RESULT_EVENTS or data.get("task_action") not in _RAW:
+    is_of_command = data.get("task_action") in _RAW
+    if not is_of_command or event.get("event") not in _RESULT_EVENTS:
         return None
     host = data.get("host")
     result = data.get("res")
+    if not isinstance(host, str) or not isinstance(result, dict):
+        return None
     # A loop reports each item, then all `results` at once.
-    if not isinstance(host, str) or not isinstance(result, dict) or "results" in result:
+    repeats_items = "results" in result
+    if repeats_items:
         return None
     number = result.get(_COMMAND_NUMBER)
     command_number = number if isinstance(number, int) else None
@@ -95,22 +99,23 @@ def _parse_result(host: str, result: Mapping[str, Any]) -> Answer:
     if result.get("unreachable"):
         return unreachable_error(host, str(result.get("msg", "")))
     if "timedout" in result:
-        period = result["timedout"].get("period") if isinstance(result["timedout"], dict) else None
-        within = f" within {period} s" if period else ""
+        details = result["timedout"]
+        seconds = details.get("period") if isinstance(details, dict) else None
+        within = f" within {seconds} s" if seconds else ""
         return SshTimeoutError(f"no response{within} while running the command")
     status = result.get("rc")
     if not isinstance(status, int):
-        why = str(result.get("msg") or result.get("exception") or "no reason given")
-        return SshError(f"Ansible could not run the command: {excerpt(why, _LONGEST)}")
+        reason = str(result.get("msg") or result.get("exception") or "no reason given")
+        return SshError(f"Ansible could not run the command: {excerpt(reason, _LONGEST)}")
     stderr = _CONNECTION_CLOSED.sub("", _output(result, "stderr"))
     return CommandResult(status, _output(result, "stdout"), stderr)
 
 
 def unreachable_error(host: str, message: str) -> SshError:
     """Return the error for a connection plugin's message."""
-    # Searched first, because a banner above it may mention timeouts and permissions, too.
     message_end = last_line(message, _LONGEST)
     reason = _UNREACHABLE_PREFIX.sub("", message_end) or "no reason given"
+    # The end first, because a banner above it may mention timeouts and permissions, too.
     for text in (message_end, message):
         for pattern, error_type, hint in _CAUSES:
             if not pattern.search(text):
@@ -124,9 +129,10 @@ def unreachable_error(host: str, message: str) -> SshError:
 
 
 def split_messages(printed: str) -> tuple[str, ...]:
-    """Return a program's distinct messages, each on one line."""
+    """Return the distinct messages that Ansible printed, each on one line."""
     messages: list[str] = []
     for part in _MESSAGE_START.split(printed):
+        # The first part may be another text, as of an inventory script.
         is_message = _MESSAGE_START.match(part)
         line = _first_paragraph(part) if is_message else last_line(part, _LONGEST)
         if line and line not in messages:
@@ -143,11 +149,13 @@ def why_inventory_failed(printed: str) -> str:
     for message in messages:
         plugin_failure = _PLUGIN_FAILURE.search(message)
         if plugin_failure:
-            why = _first_paragraph(message[plugin_failure.start() :]).removesuffix(".")
+            failure = _first_paragraph(message[plugin_failure.start() :]).removesuffix(".")
             _, _, script_error = message.partition(_SCRIPT_ERROR)
-            return joined(": ", why, last_line(script_error, _LONGEST))
+            return joined(": ", failure, last_line(script_error, _LONGEST))
     errors = [message for message in messages if not _IS_WARNING.match(message)]
-    return _first_paragraph(errors[-1]) if errors else last_line(printed, _LONGEST)
+    if errors:
+        return _first_paragraph(errors[-1])
+    return last_line(printed, _LONGEST)
 
 
 def _first_paragraph(message: str) -> str:

@@ -58,7 +58,7 @@ class AnsibleExecutor:
         self._queues: dict[str, _CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run a command through an attended host's queue, else in a run of about a second.
+        """Run a command through an attended host's queue, else in a playbook run of its own.
 
         After `SshUnreachableError` it may have run.
         """
@@ -125,8 +125,10 @@ class AnsibleExecutor:
     ) -> Generator[tuple[str, Answer]]:
         # Nodes, by Ansible's names for their hosts.
         unanswered = {host.name: node for node, host in hosts.items()}
+        # Ansible asks so many hosts at a time.
         forks = min(concurrency, len(unanswered))
-        limit = math.ceil(len(unanswered) / forks) * timeout + _LOADING_SECONDS
+        rounds = math.ceil(len(unanswered) / forks)
+        limit = rounds * timeout + _LOADING_SECONDS
         events: _Events = SimpleQueue()
         run = PlaybookRun(
             self._settings,
@@ -140,10 +142,11 @@ class AnsibleExecutor:
             run.start(
                 {"rollout_probe_command": command, "rollout_timeout_seconds": math.ceil(timeout)}
             )
-            has_ended = yield from _await_answers(unanswered, events, time.monotonic() + limit)
-            why = run.last_output if has_ended else f"it did not finish within {limit:.0f} s"
+            deadline = time.monotonic() + limit
+            ended_early = yield from _take_answers(unanswered, events, deadline)
+            reason = run.last_output if ended_early else f"it did not finish within {limit:.0f} s"
             for _, node in sorted(unanswered.items()):
-                yield node, SshUnreachableError(f"Ansible did not respond: {why}")
+                yield node, SshUnreachableError(f"Ansible did not respond: {reason}")
         finally:
             run.cancel()
 
@@ -166,23 +169,25 @@ class AnsibleExecutor:
             queue.close()
 
 
-def _await_answers(
+def _take_answers(
     unanswered: dict[str, str], events: _Events, deadline: float
 ) -> Generator[tuple[str, Answer], None, bool]:
-    """Yield the nodes' answers as they come; return whether the run ended without some.
+    """Yield nodes with their answers as they come, and remove them from `unanswered`.
 
-    False if all answered, or at the deadline.
+    Returns whether the run ended before all had answered; False also at the deadline.
     """
     while unanswered:
         try:
             event = events.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
             return False
+        # The run has ended.
         if event is None:
             return True
         host_answer = parse_event(event)
         if host_answer and host_answer.host in unanswered:
-            yield unanswered.pop(host_answer.host), host_answer.answer
+            node = unanswered.pop(host_answer.host)
+            yield node, host_answer.answer
     return False
 
 
@@ -194,6 +199,8 @@ def _only_in_boot(boot_id: str, command: str) -> str:
 
 @dataclass(slots=True)
 class _HostCommands:
+    """A host's commands in one run, which takes them in the order of their numbers."""
+
     folder: Path
     next_number: int = 0
     # Answers still awaited, by the command's number.
@@ -224,7 +231,7 @@ class _CommandQueue:
             commands = self._commands[host.name]
             number = commands.next_number
             _write_command(commands.folder, number, command, seconds=math.ceil(timeout))
-            # Only now: the playbook waits for each number, so an unwritten one is used again.
+            # Only after it is written: the playbook would wait for a missing number.
             commands.next_number += 1
             commands.answers[number] = answer
             is_loaded = self._is_loaded
@@ -232,11 +239,12 @@ class _CommandQueue:
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # Replaces the command, unless it has started.
+            # Unless the command has started, this replaces it with one that does nothing.
             _write_command(commands.folder, number, "true")
             return SshTimeoutError(f"Ansible did not respond within {timeout:.3g} s")
 
     def close(self) -> None:
+        """Have the playbook end for each host, or cancel the run if that takes too long."""
         with self._lock:
             run = self._run
             for commands in self._commands.values():
@@ -274,9 +282,10 @@ class _CommandQueue:
         return run
 
     def _make_folders(self, parent: Path) -> dict[str, _HostCommands]:
+        """Make each host's folder of commands; return the commands by host name."""
         commands = dict[str, _HostCommands]()
         for host in self._hosts:
-            # The playbook builds the same name: a host's own may have any character.
+            # The playbook finds the folder by the same digest. A host's name might have a slash.
             digest = hashlib.sha1(host.name.encode(), usedforsecurity=False)
             folder = parent / digest.hexdigest()
             folder.mkdir(parents=True, mode=0o700)
@@ -293,11 +302,12 @@ class _CommandQueue:
             return
         with self._lock:
             awaited_answers = self._commands[host_answer.host].answers
-            awaited = awaited_answers.pop(host_answer.command_number, None)
-        if awaited is not None:
-            awaited.set_result(host_answer.answer)
+            future = awaited_answers.pop(host_answer.command_number, None)
+        if future is not None:
+            future.set_result(host_answer.answer)
 
     def _on_end(self, run: PlaybookRun) -> None:
+        """Fail the commands that have no answer; the next command starts another run."""
         with self._lock:
             self._run = None
             self._is_loaded.set()
@@ -309,8 +319,9 @@ class _CommandQueue:
 
 def _write_command(folder: Path, number: int, command: str, *, seconds: int = 1) -> None:
     """Write a command in one step: the playbook polls the folder."""
-    partial = folder / f".{number}"
+    incomplete_file = folder / f".{number}"
+    content = json.dumps({"command": command, "seconds": seconds})
     # An ended run has removed its folder.
     with suppress(FileNotFoundError):
-        partial.write_text(json.dumps({"command": command, "seconds": seconds}), encoding="utf-8")
-        partial.replace(folder / str(number))
+        incomplete_file.write_text(content, encoding="utf-8")
+        incomplete_file.replace(folder / str(number))

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -61,12 +62,12 @@ def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
 def has_safe_names(host: Host) -> bool:
     """Whether name, address and user are safe as arguments."""
     words = (host.name, host.address, host.user or DEFAULT_SSH_USER)
-    return all(map(_SAFE_ARGUMENT.fullmatch, words))
+    return all(_SAFE_ARGUMENT.fullmatch(word) for word in words)
 
 
 def _connection_variables(host: Host, settings: AnsibleSettings) -> dict[str, object]:
     variables: dict[str, object] = {"ansible_host": _UnsafeText(host.address)}
-    # Without a port in the settings, ssh's configuration decides.
+    # Without --ssh-port and --ssh-user, ssh's configuration decides.
     if settings.port is not None:
         variables["ansible_port"] = host.port
     if settings.user is not None:
@@ -106,20 +107,20 @@ def read_inventory(
     except OSError as error:
         message = f"cannot read inventory {path}: {error.strerror}"
         raise InventoryError(message, hint=hint_of(error, _ANOTHER_HINT)) from error
-    program = _run_ansible_inventory(path, settings)
+    completed = _run_ansible_inventory(path, settings)
     hint = f"Try: ansible-inventory -i {path} --list"
-    stderr = program.stderr.decode(errors="replace")
-    try:
-        document = json.loads(program.stdout) if program.returncode == 0 else None
-    except (ValueError, RecursionError):
-        document = None
+    stderr = completed.stderr.decode(errors="replace")
+    document = None
+    if completed.returncode == 0:
+        with suppress(ValueError, RecursionError):
+            document = json.loads(completed.stdout)
     if document is None:
-        why = why_inventory_failed(stderr) or "ansible-inventory did not print JSON"
-        raise InventoryError(f"inventory {path}: {why}", hint=hint)
+        reason = why_inventory_failed(stderr) or "ansible-inventory did not print JSON"
+        raise InventoryError(f"inventory {path}: {reason}", hint=hint)
     inventory = parse_inventory(document, defaults, by_ansible=by_ansible)
     if not inventory.hosts:
-        why = why_inventory_failed(stderr)
-        raise InventoryError(joined(": ", f"inventory {path} has no hosts", why), hint=hint)
+        reason = why_inventory_failed(stderr)
+        raise InventoryError(joined(": ", f"inventory {path} has no hosts", reason), hint=hint)
     messages = (f"inventory {path}: {message}" for message in split_messages(stderr))
     return replace(inventory, warnings=(*messages, *inventory.warnings))
 

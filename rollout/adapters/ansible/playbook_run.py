@@ -68,7 +68,7 @@ class PlaybookRun:
         # Removed by the thread, or by `cancel` if the thread has not started.
         with needing_temporary_folder("Ansible"):
             self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
-        # None before the end, and if the run could not start.
+        # The exit status; None before the end, and if the run could not start.
         self.status: int | None = None
         self._settings = settings
         self._playbook = playbook
@@ -97,7 +97,8 @@ class PlaybookRun:
     def cancel(self) -> None:
         """Cancel the run unless ended, and wait for its end."""
         self._canceled.set()
-        if self._thread.ident is None:
+        has_started = self._thread.ident is not None
+        if not has_started:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:
             self._thread.join(_CANCEL_SECONDS)
@@ -109,7 +110,7 @@ class PlaybookRun:
 
     @property
     def last_output(self) -> str:
-        """The last output outside of tasks: why a run failed."""
+        """What Ansible itself printed last, outside of tasks: why a run failed."""
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
@@ -212,7 +213,7 @@ class AnsiblePlaybooks:
         if file is None:
             return ""
         failures = list[str]()
-        listener = _task_listener(notice, failures)
+        listener = _make_task_listener(notice, failures)
         run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=listener)
         try:
             try:
@@ -226,28 +227,30 @@ class AnsiblePlaybooks:
                     return f"it did not finish within gates.hook-timeout {timeout:g}s"
         finally:
             run.cancel()
-        # 0 also after rescued failures, and without a matching host.
+        # Despite failures, if the playbook has rescued them; also without a matching host.
         if run.status == 0:
             return ""
         return failures[0] if failures else run.last_output
 
 
-def _task_listener(notice: Callable[[str], None], failures: list[str]) -> Listener:
-    """Return a listener that calls `notice` for each task, and adds to `failures`."""
+def _make_task_listener(notice: Callable[[str], None], failures: list[str]) -> Listener:
+    """Return a listener that calls `notice` with each task's name, and adds to `failures`."""
 
     def note_event(event: Mapping[str, Any]) -> None:
         data = event.get("event_data") or {}
         task = excerpt(str(data.get("task") or ""))
-        if event.get("event") == "playbook_on_task_start" and task:
+        if task and event.get("event") == "playbook_on_task_start":
             notice(task)
-        if event.get("event") in _FAILURE_EVENTS and not data.get("ignore_errors"):
-            why = _why_task_failed(data.get("res") or {})
-            failures.append(f"task {task!r}: {excerpt(why, _LONGEST_FAILURE)}")
+        is_failure = event.get("event") in _FAILURE_EVENTS
+        if is_failure and not data.get("ignore_errors"):
+            reason = _why_task_failed(data.get("res") or {})
+            failures.append(f"task {task!r}: {excerpt(reason, _LONGEST_FAILURE)}")
 
     return note_event
 
 
 def _why_task_failed(result: Mapping[str, Any]) -> str:
-    why = str(result.get("msg") or result.get("stderr") or "no reason given")
-    # Of ansible.builtin.assert.
-    return f"{why}: {result['assertion']}" if result.get("assertion") else why
+    reason = str(result.get("msg") or result.get("stderr") or "no reason given")
+    # ansible.builtin.assert adds the condition that was false.
+    false_condition = result.get("assertion")
+    return f"{reason}: {false_condition}" if false_condition else reason

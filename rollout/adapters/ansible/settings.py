@@ -80,19 +80,22 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
             )
 
     def variables(self, run_folder: Path | None = None) -> dict[str, str]:
-        """Return additions to the environment of Ansible's programs."""
-        path = [str(find_programs()), self.environment.get("PATH", os.defpath)]
+        """Return additions to the environment of Ansible's programs.
+
+        `run_folder` is a playbook run's, with programs in `bin` and an `ssh_config`.
+        """
+        program_folders = [str(find_programs()), self.environment.get("PATH", os.defpath)]
         if run_folder is not None:
-            path.insert(0, str(run_folder / "bin"))
+            program_folders.insert(0, str(run_folder / "bin"))
         with needing_temporary_folder("Ansible"):
-            temporary = str(run_folder or tempfile.gettempdir())
+            temporary_folder = str(run_folder or tempfile.gettempdir())
         variables = {
-            "PATH": os.pathsep.join(path),
+            "PATH": os.pathsep.join(program_folders),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_SSH_ARGS": shlex.join(self._ssh_arguments(run_folder)),
             # ansible-runner passes on our environment: overwrite secrets.
-            **dict.fromkeys(filter(is_secret, self.environment), ""),
-            **self._preferences(temporary),
+            **{name: "" for name in self.environment if is_secret(name)},
+            **self._preferences(temporary_folder),
         }
         if self.key_file is not None:
             # ssh gets it in quotes, and expands %h and the like.
@@ -112,7 +115,7 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
         return "".join((*includes, f"Host *\nUser {DEFAULT_SSH_USER}\n"))
 
     def _ssh_arguments(self, run_folder: Path | None) -> tuple[str, ...]:
-        arguments = [*_CHECKING[self.host_key_checking]]
+        arguments = list(_CHECKING[self.host_key_checking])
         if self.known_hosts is not None:
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
         if run_folder is not None:
@@ -125,7 +128,7 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
 
     def _preferences(self, temporary_folder: str) -> dict[str, str]:
         """Return --ssh-user, --ssh-port and preferences that the user has not set."""
-        # Section and key in ansible.cfg, variable, value.
+        # Section and key in ansible.cfg, variable, preferred value.
         preferred = [
             # A terminal merges stdout and stderr.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
@@ -144,9 +147,9 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary_folder),
         ]
         preferences = {
-            name: value
-            for section, key, name, value in preferred
-            if self._user_value(section, key, name) is None
+            variable: value
+            for section, key, variable, value in preferred
+            if self._user_value(section, key, variable) is None
         }
         if self.user is not None:
             preferences["ANSIBLE_REMOTE_USER"] = self.user
@@ -155,6 +158,7 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
         return preferences
 
     def _user_value(self, section: str, key: str, variable: str) -> str | None:
+        """Return what the user has set, as a variable or in ansible.cfg."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property
@@ -165,19 +169,21 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
         """
         configured = self.environment.get("ANSIBLE_CONFIG")
         if configured:
-            path = self.folder / Path(configured).expanduser()
-            path = path / "ansible.cfg" if path.is_dir() else path
-            if _is_readable(path):
-                return _check_file(path, _CONFIG_HINT)
-        # Nobody named this file, so it may be planted.
-        in_folder = self.folder / "ansible.cfg"
-        if _is_readable(in_folder):
-            _check_not_planted(in_folder)
-            return in_folder
+            named_file = self.folder / Path(configured).expanduser()
+            if named_file.is_dir():
+                named_file /= "ansible.cfg"
+            if _is_readable(named_file):
+                return _check_file(named_file, _CONFIG_HINT)
+        file_in_folder = self.folder / "ansible.cfg"
+        if _is_readable(file_in_folder):
+            # Nobody named this file, so someone else may have put it there.
+            _check_not_planted(file_in_folder)
+            return file_in_folder
         home = Path(self.environment.get("HOME", "/"))
-        others = (home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg"))
-        file = next(filter(_is_readable, others), None)
-        return None if file is None else _check_file(file, _CONFIG_HINT)
+        for usual_file in (home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")):
+            if _is_readable(usual_file):
+                return _check_file(usual_file, _CONFIG_HINT)
+        return None
 
     @cached_property
     def _config(self) -> configparser.ConfigParser:
@@ -207,20 +213,24 @@ def _check_file(file: Path, hint: str = "") -> Path:
 
 
 def _check_not_planted(config: Path) -> None:
+    """Raise `UsageError` if another user may have put the file into the current folder."""
     reason = why_maybe_planted(config)
-    if reason:
-        # A file that others can write is refused in ANSIBLE_CONFIG, too.
-        use_hint = "" if distrust_if_writable(config) else _USE_CONFIG_HINT
-        raise UsageError(
-            f"ansible.cfg in the current directory is refused: {reason}",
-            hint=f"{use_hint}To continue without it, run rollout in another directory.",
-        )
+    if not reason:
+        return
+    # A file that others can write is refused in ANSIBLE_CONFIG, too.
+    may_be_named = distrust_if_writable(config) is None
+    use_hint = _USE_CONFIG_HINT if may_be_named else ""
+    raise UsageError(
+        f"ansible.cfg in the current directory is refused: {reason}",
+        hint=f"{use_hint}To continue without it, run rollout in another directory.",
+    )
 
 
 def check_inventory(path: Path, working_folder: Path) -> None:
     """Raise `OSError` if others can write an inventory, or variables that Ansible finds for it."""
     check_tree(path)
-    for folder in (path if path.is_dir() else path.parent, working_folder):
+    inventory_folder = path if path.is_dir() else path.parent
+    for folder in (inventory_folder, working_folder):
         _check_matching_files(folder, _VARIABLES)
 
 
@@ -231,6 +241,7 @@ def check_playbook(path: Path) -> None:
 
 
 def _check_matching_files(folder: Path, patterns: tuple[str, ...]) -> None:
+    """Raise `OSError` if others can write a file or folder with such a name."""
     for pattern in patterns:
         for found in folder.glob(pattern):
             check_tree(found)

@@ -18,6 +18,8 @@ from rollout.model.json_text import DECODE_ERRORS
 _DISCOVERY = "APIResourceList"
 _GROUP_DISCOVERY = "APIGroup"
 _SUCCESS = b'"Success"'
+# `namespaces/NAME` before the resource.
+_NAMESPACE_PARTS = 2
 
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
 _REACH_HINT = "Check the server address in the kubeconfig, and the network in between."
@@ -97,12 +99,15 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
     root, *parts = path.strip("/").split("/")
     if root not in ("api", "apis"):
         return True
+    # `VERSION`, or `GROUP/VERSION`.
     version_parts = 1 if root == "api" else 2
-    requested = _object_path(parts, version_parts)
+    requested = _parse_object_path(parts, version_parts)
     if not requested.resource:
         has_version = len(parts) == version_parts
         return answer.kind == (_DISCOVERY if has_version else _GROUP_DISCOVERY)
-    if requested.subresource and answer.kind.lower() == requested.subresource:
+    # As the Eviction of `pods/NAME/eviction`.
+    is_named_by_subresource = answer.kind.lower() == requested.subresource
+    if requested.subresource and is_named_by_subresource:
         return True
     if answer.kind == "Status":
         # A deletion leaves no object, and a subresource may change another one.
@@ -113,19 +118,22 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
 
 
 def _is_of_resource(kind: str, method: str, requested: _ObjectPath) -> bool:
-    if method == "GET" and not requested.name:
+    is_list_requested = method == "GET" and not requested.name
+    if is_list_requested:
         return kind.endswith("List") and _plural(kind.removesuffix("List")) == requested.resource
     # The plural of a custom resource need not follow from its kind.
-    is_custom = method == "GET" and "." in requested.version
-    return is_custom or _plural(kind) == requested.resource
+    has_any_plural = method == "GET" and "." in requested.version
+    return has_any_plural or _plural(kind) == requested.resource
 
 
-def _object_path(parts: Sequence[str], version_parts: int) -> _ObjectPath:
+def _parse_object_path(parts: Sequence[str], version_parts: int) -> _ObjectPath:
+    """Parse a path without its root: the first `version_parts` are the version."""
     version = "/".join(parts[:version_parts])
     object_parts = parts[version_parts:]
-    # `namespaces/NAME` alone is the namespace.
-    if object_parts[:1] == ["namespaces"] and object_parts[2:]:
-        object_parts = object_parts[2:]
+    # `namespaces/NAME` alone is the namespace itself.
+    is_in_namespace = object_parts[:1] == ["namespaces"] and len(object_parts) > _NAMESPACE_PARTS
+    if is_in_namespace:
+        object_parts = object_parts[_NAMESPACE_PARTS:]
     resource, name, subresource, *_ = (*object_parts, "", "", "")
     return _ObjectPath(version, resource, name, subresource)
 
@@ -135,7 +143,9 @@ def _plural(kind: str) -> str:
     word = kind.lower()
     if word.endswith(("s", "x", "ch", "sh")):
         return f"{word}es"
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    if word.endswith("y"):
+        return f"{word.removesuffix('y')}ies"
+    return f"{word}s"
 
 
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
@@ -143,26 +153,27 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
     cause = "the response ended early" if _ended_early(error) else _cause(error)
-    # The last row matches every exception.
-    text, hint = next(
-        (text, hint) for kinds, text, hint in _MESSAGES_BY_ERROR if isinstance(error, kinds)
-    )
-    return ApiUnavailableError(text.format(server=server, request=request, cause=cause), hint=hint)
+    for error_types, template, hint in _MESSAGES_BY_ERROR:
+        if isinstance(error, error_types):
+            message = template.format(server=server, request=request, cause=cause)
+            return ApiUnavailableError(message, hint=hint)
+    raise AssertionError("the last row is for every exception")
 
 
 def is_broken_off(error: Exception) -> bool:
     """Whether the server closed the connection without an answer."""
-    return isinstance(error, http.ProtocolError) or isinstance(
-        _innermost_error(error), ssl.SSLEOFError
-    )
+    if isinstance(error, http.ProtocolError):
+        return True
+    return isinstance(_innermost_error(error), ssl.SSLEOFError)
 
 
 def _ended_early(error: Exception) -> bool:
-    """Whether the last chunk is cut, so that urllib3 cannot parse its length (`ValueError`)."""
-    has_no_length = isinstance(error, http.InvalidChunkLength) or isinstance(
-        _innermost_error(error), ValueError
-    )
-    return isinstance(error, _BROKEN_CONNECTION) and has_no_length
+    """Whether the response is cut in a chunk's length, which urllib3 cannot parse then."""
+    if not isinstance(error, _BROKEN_CONNECTION):
+        return False
+    if isinstance(error, http.InvalidChunkLength):
+        return True
+    return isinstance(_innermost_error(error), ValueError)
 
 
 def _tls_error(error: Exception, server: str) -> ApiError:
@@ -170,7 +181,8 @@ def _tls_error(error: Exception, server: str) -> ApiError:
     text = str(error)
     cause = _cause(error)
     if _VERIFICATION_MARKER in text:
-        hint = _DATE_HINT if any(marker in text for marker in _DATE_MARKERS) else _CA_HINT
+        is_about_dates = any(marker in text for marker in _DATE_MARKERS)
+        hint = _DATE_HINT if is_about_dates else _CA_HINT
         return ApiError(f"the certificate of {server} cannot be verified: {cause}", hint=hint)
     if any(marker in text for marker in _NOT_TLS_MARKERS):
         return ApiError(f"TLS with {server} failed: {cause}", hint=_PLAIN_HINT)
@@ -180,13 +192,16 @@ def _tls_error(error: Exception, server: str) -> ApiError:
 
 
 def _cause(error: BaseException) -> str:
+    """Return what the innermost error says, without error numbers."""
     inner = _innermost_error(error)
+    # The first is of `OSError`, the second of `ssl.SSLCertVerificationError`.
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__
 
 
 def _innermost_error(error: BaseException) -> BaseException:
+    """Return the error that led to all the others."""
     # urllib3 has some causes only in `args`.
-    wrapped = (part for part in error.args if isinstance(part, BaseException))
-    below = error.__cause__ or error.__context__ or next(wrapped, None)
-    return error if below is None else _innermost_error(below)
+    errors_in_args = [part for part in error.args if isinstance(part, BaseException)]
+    cause = error.__cause__ or error.__context__ or next(iter(errors_in_args), None)
+    return error if cause is None else _innermost_error(cause)

@@ -65,9 +65,11 @@ class _HttpRequest(Struct, frozen=True):
     def for_log(self) -> str:
         """Return the request without a long continue token."""
         query = dict(self.query)
+        if not query:
+            return str(self)
         if "continue" in query:
             query["continue"] = "more"
-        return f"{self} ?{urlencode(query, safe=_CHARACTERS_TO_SHOW)}" if query else str(self)
+        return f"{self} ?{urlencode(query, safe=_CHARACTERS_TO_SHOW)}"
 
     def url(self, server: str) -> str:
         query = f"?{urlencode(self.query)}" if self.query else ""
@@ -129,12 +131,12 @@ class KubeApi(Struct, frozen=True, eq=False):
         """
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         request = _HttpRequest("GET", path, parameters, self._timeouts.read)
-        body, token = self._exchange(request)
-        while token:
-            request = replace(request, query={**parameters, "continue": token})
+        body, continue_token = self._exchange(request)
+        while continue_token:
+            request = replace(request, query={**parameters, "continue": continue_token})
             next_page = in_background(partial(self._exchange, request), "next page")
             yield body
-            body, token = next_page.result()
+            body, continue_token = next_page.result()
         yield body
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
@@ -156,7 +158,7 @@ class KubeApi(Struct, frozen=True, eq=False):
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Watch with bookmarks for `seconds`; the context yields lines.
+        """Return a context that watches with bookmarks for `seconds`, and yields lines.
 
         Leaving it, from any thread, ends the watch at once. A lost connection raises
         `ApiUnavailableError`.
@@ -205,7 +207,10 @@ class KubeApi(Struct, frozen=True, eq=False):
     def _note_failed_exchange(
         self, error: Exception, request: _HttpRequest, *, status: int = 0
     ) -> ApiError:
-        """Note the outage; return the error. `status` is of an answer that broke off."""
+        """Note the outage; return the error to raise.
+
+        `status` is of an answer whose body broke off; 0 without an answer.
+        """
         self._recovery.note_outage()
         api_error = exchange_error(error, self.server, str(request))
         api_error.status = status
@@ -231,7 +236,8 @@ class KubeApi(Struct, frozen=True, eq=False):
         response = self._send_with_retry(session, request)
         if response.status == _UNAUTHORIZED:
             response.close()
-            response = self._send_with_retry(self._access.log_in_again(session), request)
+            renewed_session = self._access.log_in_again(session)
+            response = self._send_with_retry(renewed_session, request)
         if response.status in _SUCCESS:
             self._recovery.note_acceptance()
             return response
@@ -240,25 +246,30 @@ class KubeApi(Struct, frozen=True, eq=False):
     def _send_with_retry(
         self, session: ApiSession, request: _HttpRequest, *, may_repeat: bool = True
     ) -> urllib3.BaseHTTPResponse:
+        """Send the request, and a GET once more if its connection breaks."""
         try:
             return self._send_once(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             api_error = self._note_failed_exchange(error, request)
-            if may_repeat and request.method == "GET" and is_broken_off(error):
+            # Other methods might take effect twice.
+            is_repeatable = request.method == "GET" and is_broken_off(error)
+            if may_repeat and is_repeatable:
                 return self._send_with_retry(session, request, may_repeat=False)
             raise api_error from error
 
     def _send_once(self, session: ApiSession, request: _HttpRequest) -> urllib3.BaseHTTPResponse:
         headers = session.with_credentials(request.headers())
+        body = None if request.body is None else msgspec.json.encode(request.body)
+        timeout = urllib3.Timeout(connect=self._timeouts.connect, read=request.read_timeout)
         started = time.monotonic()
         outcome = "interrupted"
         try:
             response = session.pool.request(
                 request.method,
                 request.url(session.server),
-                body=None if request.body is None else msgspec.json.encode(request.body),
+                body=body,
                 headers=headers,
-                timeout=urllib3.Timeout(connect=self._timeouts.connect, read=request.read_timeout),
+                timeout=timeout,
                 retries=False,
                 redirect=False,
                 preload_content=False,
@@ -273,6 +284,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         return response
 
     def _refusal_error(self, response: urllib3.BaseHTTPResponse, request: _HttpRequest) -> ApiError:
+        """Return the error for a response without success, whose body is unread."""
         try:
             body = self._access.session.without_credentials(self._read_body(response))
         except (urllib3.exceptions.HTTPError, OSError):
@@ -285,6 +297,7 @@ class KubeApi(Struct, frozen=True, eq=False):
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
+    """Yield a body's parts as they arrive; `TimeoutError` after the deadline."""
     while chunk := response.read1(_CHUNK):
         if time.monotonic() > deadline:
             raise TimeoutError

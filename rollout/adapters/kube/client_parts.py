@@ -27,8 +27,9 @@ def client_parts() -> SimpleNamespace:
 
 @cache
 def _load_once() -> SimpleNamespace:
-    # Once it is imported, empty packages save nothing.
-    if _PACKAGE not in sys.modules:
+    is_imported_already = _PACKAGE in sys.modules
+    # If so, empty packages would save nothing.
+    if not is_imported_already:
         try:
             with _in_empty_packages():
                 return _import_parts()
@@ -46,6 +47,7 @@ def _import_parts() -> SimpleNamespace:
 
 @contextmanager
 def _in_empty_packages() -> Iterator[None]:
+    """Put empty packages in place of the real ones, then forget all that was imported."""
     specification = find_spec(_PACKAGE)
     folders = specification.submodule_search_locations if specification else None
     try:

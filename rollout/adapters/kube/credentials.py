@@ -83,23 +83,29 @@ def log_in(login: Login, *, may_ask: bool) -> Credentials:
     user = login.user
     has_certificate = bool(user.client_certificate_data or user.client_certificate)
     if user.token_file:
+        # Read for each request.
         file = Path(user.token_file)
         return Credentials(lambda: _bearer(_read_token(file), login.user_origin))
     if user.token:
-        token = user.token
-    elif user.username:
-        password = base64.b64encode(f"{user.username}:{user.password or ''}".encode()).decode()
-        return Credentials(lambda: f"Basic {password}")
-    elif user.auth_provider:
+        return _fixed_token(user.token, login.user_origin)
+    if user.username:
+        encoded = base64.b64encode(f"{user.username}:{user.password or ''}".encode()).decode()
+        return Credentials(lambda: f"Basic {encoded}")
+    if user.auth_provider:
         token = _id_token(user.auth_provider.config or {}, login.user_origin)
-    elif user.exec and not has_certificate:
+        return _fixed_token(token, login.user_origin)
+    # As in client-go, a certificate comes before a program.
+    if user.exec and not has_certificate:
         return _ask_program(login, user.exec, may_ask=may_ask)
-    else:
-        return Credentials(lambda: "")
-    return Credentials(lambda: _bearer(token, login.user_origin))
+    return Credentials(lambda: "")
+
+
+def _fixed_token(token: str, origin: str) -> Credentials:
+    return Credentials(lambda: _bearer(token, origin))
 
 
 def _bearer(token: str, origin: str) -> str:
+    """Return the header's value; `KubeconfigError` names the token's `origin`."""
     try:
         return f"Bearer {header_value(token)}"
     except ValueError as error:
@@ -147,7 +153,8 @@ class _NoCredentialsError(Exception):
 
 def _ask_program(login: Login, program: Program, *, may_ask: bool) -> Credentials:
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
-    is_interactive = may_ask and has_terminal and program.interactive_mode != "Never"
+    allows_questions = program.interactive_mode != "Never"
+    is_interactive = may_ask and has_terminal and allows_questions
     try:
         output = _program_output(program, login, is_interactive=is_interactive)
         status = _decode_status(output, program)
@@ -173,13 +180,15 @@ def _program_output(program: Program, login: Login, *, is_interactive: bool) -> 
     except OSError as error:
         raise _NoCredentialsError(f"{error.strerror}: {error.filename}") from None
     except ValueError:
-        why = "its arguments or variables have a null character"
-        raise _NoCredentialsError(why) from None
+        reason = "its arguments or variables have a null character"
+        raise _NoCredentialsError(reason) from None
     except subprocess.TimeoutExpired:
         raise _NoCredentialsError(f"it did not finish within {LOGIN_LIMIT:.0f}s") from None
     if done.returncode:
-        words = last_line(_without_inputs((done.stderr or b"").decode(errors="replace"), program))
-        raise _NoCredentialsError(joined(": ", f"it exited with {done.returncode}", words))
+        # An interactive program's stderr is the terminal.
+        stderr = (done.stderr or b"").decode(errors="replace")
+        message = last_line(_without_inputs(stderr, program))
+        raise _NoCredentialsError(joined(": ", f"it exited with {done.returncode}", message))
     return done.stdout
 
 
@@ -195,8 +204,8 @@ def _decode_status(output: bytes, program: Program) -> _Status:
     has_certificate = bool(status.client_certificate_data)
     has_key = bool(status.client_key_data)
     if has_certificate is not has_key:
-        why = "its output has only one of clientCertificateData and clientKeyData"
-        raise _NoCredentialsError(why)
+        reason = "its output has only one of clientCertificateData and clientKeyData"
+        raise _NoCredentialsError(reason)
     if not (status.token or has_certificate):
         raise _NoCredentialsError("its output has neither a token nor a certificate")
     return status
@@ -225,27 +234,33 @@ def _run_credential_program(
 
 def _without_inputs(text: str, program: Program) -> str:
     """Mask the program's arguments and variables, which may be secret."""
-    given = [*(program.args or ()), *(item.value or "" for item in program.env or ())]
-    parts = {part for value in given for part in (value, *_SEPARATOR.split(value))}
+    inputs = [*(program.args or ()), *(item.value or "" for item in program.env or ())]
+    parts = set(inputs)
+    for value in inputs:
+        # As of `--token=SECRET`.
+        parts.update(_SEPARATOR.split(value))
+    secrets = [part for part in parts if not _OPTION.fullmatch(part)]
     # The longest first, because a secret may contain a shorter one.
-    secrets = sorted((part for part in parts if not _OPTION.fullmatch(part)), key=len, reverse=True)
-    return masked(text, secrets)
+    return masked(text, sorted(secrets, key=len, reverse=True))
 
 
 def _cluster_information(login: Login) -> dict[str, object]:
     """Return `spec.cluster` of an ExecCredential."""
     cluster = login.cluster
-    data = cluster.certificate_authority_data
-    if cluster.certificate_authority and not data:
+    # A program gets the authority's certificate itself instead of its file.
+    authority_data = cluster.certificate_authority_data
+    if cluster.certificate_authority and not authority_data:
         file = Path(cluster.certificate_authority)
         with as_kubeconfig_error(f"certificate authority of {login.cluster_origin}"):
             content = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
-        data = base64.b64encode(content).decode()
-    information: dict[str, object] = msgspec.to_builtins(
-        replace(
-            cluster, certificate_authority=None, certificate_authority_data=data, extensions=None
-        )
+        authority_data = base64.b64encode(content).decode()
+    described_cluster = replace(
+        cluster,
+        certificate_authority=None,
+        certificate_authority_data=authority_data,
+        extensions=None,
     )
+    information: dict[str, object] = msgspec.to_builtins(described_cluster)
     for item in cluster.extensions or ():
         if item.get("name") == _EXEC_EXTENSION:
             information["config"] = item.get("extension")
@@ -258,18 +273,22 @@ def as_kubeconfig_error(subject: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        why = str(error)
+        reason = str(error)
         if isinstance(error, OSError) and error.filename:
-            why = f"{error.filename}: {error.strerror}"
-        raise KubeconfigError(
-            f"the {subject} cannot be used: {why}",
-            hint=hint_of(error, _PEM_HINT),
-        ) from error
+            reason = f"{error.filename}: {error.strerror}"
+        message = f"the {subject} cannot be used: {reason}"
+        raise KubeconfigError(message, hint=hint_of(error, _PEM_HINT)) from error
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: float) -> float:
-    """Return when to renew credentials; infinity if they have no expiry, or have expired."""
-    lifetime = expiry.timestamp() - fetched_at if expiry else 0.0
+    """Return when to renew credentials, by `time.time`; infinity if they have no expiry.
+
+    Also if they have expired already: the program would be asked before each request.
+    """
+    if expiry is None:
+        return math.inf
+    lifetime = expiry.timestamp() - fetched_at
     if lifetime <= 0:
         return math.inf
-    return fetched_at + lifetime - min(_LONGEST_MARGIN, lifetime * _SHARE_OF_LIFETIME)
+    margin = min(_LONGEST_MARGIN, lifetime * _SHARE_OF_LIFETIME)
+    return fetched_at + lifetime - margin

@@ -6,6 +6,7 @@ only names, paths and server addresses: other values may be secret.
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -157,7 +158,7 @@ class _MergedKubeconfig:
         # With the files that have them.
         self.clusters: dict[str, tuple[Path, _ClusterEntry]] = {}
         self.users: dict[str, tuple[Path, Mapping[str, Any]]] = {}
-        # Earlier files' entries replace later ones'.
+        # From the last, so that an earlier file's entries replace later ones'.
         for path in reversed(files):
             file = _read_file(path)
             self.current = file.current_context or self.current
@@ -178,7 +179,7 @@ class _MergedKubeconfig:
             raise self._choice_error(f"{self} has no current context")
         if name not in self.contexts:
             raise self._choice_error(f"{self} has no context {name!r}")
-        cluster_name, user_name = self._names_in_context(name)
+        cluster_name, user_name = self._cluster_and_user_of(name)
         file, cluster = self.clusters[cluster_name]
         cluster_origin = f"cluster {cluster_name!r} of {file}"
         problem = _why_cluster_unusable(cluster)
@@ -204,18 +205,22 @@ class _MergedKubeconfig:
         origin = f"user {name!r} of {file}"
         return _with_absolute_paths(_decode_user(content, origin), file), origin
 
-    def _names_in_context(self, name: str) -> tuple[str, str | None]:
-        """Return the names of a context's cluster and user, both defined."""
-        context = self.contexts[name]
+    def _cluster_and_user_of(self, context_name: str) -> tuple[str, str | None]:
+        """Return the names of a context's cluster and user, if the files define them.
+
+        Else raise `KubeconfigError`. The user may be None.
+        """
+        context = self.contexts[context_name]
         if not context.cluster:
-            raise self._choice_error(f"context {name!r} of {self} specifies no cluster")
-        for kind, wanted, known in (
+            raise self._choice_error(f"context {context_name!r} of {self} specifies no cluster")
+        for kind, name, defined_names in (
             ("cluster", context.cluster, self.clusters.keys()),
             ("user", context.user, self.users.keys()),
         ):
-            if wanted and wanted not in known:
+            if name and name not in defined_names:
                 raise self._choice_error(
-                    f"context {name!r} specifies {kind} {wanted!r}, which {self} does not define"
+                    f"context {context_name!r} specifies {kind} {name!r}, which {self} does not"
+                    " define"
                 )
         return context.cluster, context.user
 
@@ -232,20 +237,22 @@ class _MergedKubeconfig:
 
 
 def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
-    """Return an entry with absolute paths: they are relative to its file."""
+    """Return a cluster's or user's entry with absolute paths: they are relative to its file."""
     folder = file.absolute().parent
-    changes: dict[str, Any] = {
-        name: str(folder / path) for name in _PATH_FIELDS if (path := getattr(entry, name, None))
-    }
+    changes = dict[str, Any]()
+    for field in _PATH_FIELDS:
+        path = getattr(entry, field, None)
+        if path:
+            changes[field] = str(folder / path)
     program: Program | None = getattr(entry, "exec", None)
-    # Without a slash it is searched for in PATH.
+    # A command without a slash is searched for in PATH.
     if program and os.sep in program.command:
         changes["exec"] = replace(program, command=str(folder / program.command))
     return replace(entry, **changes)
 
 
 def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
-    """Return a user; `KubeconfigError` if a part of it would be ignored."""
+    """Return a user; `KubeconfigError` if it is invalid, or a part of it would be ignored."""
     try:
         user = msgspec.convert(content, UserEntry)
     except msgspec.ValidationError as error:
@@ -254,14 +261,14 @@ def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
             hint="An unknown field might select another identity. Correct the field, or choose"
             " another context.",
         ) from error
-    problem = next(_problems_of_user(user), "")
-    if problem:
-        raise KubeconfigError(f"{origin} {problem}", hint=_VIEW_HINT)
+    first_problem = next(_problems_of_user(user), "")
+    if first_problem:
+        raise KubeconfigError(f"{origin} {first_problem}", hint=_VIEW_HINT)
     return user
 
 
 def _problems_of_user(user: UserEntry) -> Iterator[str]:
-    """Yield what makes a user unusable, as the end of a sentence."""
+    """Yield what makes a user unusable, such as `has a token and a username`."""
     if user.impersonation() and not user.impersonate:
         yield (
             "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
@@ -269,8 +276,8 @@ def _problems_of_user(user: UserEntry) -> Iterator[str]:
         )
     if user.auth_provider and user.auth_provider.name != _OIDC:
         name = user.auth_provider.name
-        why = _PROVIDER_PROBLEMS.get(name, "which rollout does not support")
-        yield f"uses the auth-provider {name!r}, {why}"
+        reason = _PROVIDER_PROBLEMS.get(name, "which rollout does not support")
+        yield f"uses the auth-provider {name!r}, {reason}"
     if user.auth_provider and user.exec:
         yield "has an auth-provider and a program (exec): only one is allowed"
     if (user.token or user.token_file) and user.username:
@@ -280,7 +287,8 @@ def _problems_of_user(user: UserEntry) -> Iterator[str]:
     if has_certificate != has_key:
         yield "has only one of client-certificate and client-key"
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
-    if user.exec and user.exec.interactive_mode == "Always" and not has_terminal:
+    needs_terminal = user.exec is not None and user.exec.interactive_mode == "Always"
+    if needs_terminal and not has_terminal:
         yield "uses an `exec` program with interactiveMode Always, but stdin is not a terminal"
 
 
@@ -290,10 +298,12 @@ def find_login(kubeconfig: Path | None, context: str | None) -> Login:
 
 
 def in_cluster() -> bool:
-    """Whether this runs in a pod without a kubeconfig."""
-    if os.environ.get("KUBECONFIG") or Path(_DEFAULT_FILE).expanduser().exists():
+    """Whether this runs in a pod that has a service account, but no kubeconfig."""
+    names_kubeconfig = bool(os.environ.get("KUBECONFIG"))
+    if names_kubeconfig or Path(_DEFAULT_FILE).expanduser().exists():
         return False
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
+    is_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return is_pod and SERVICE_ACCOUNT.exists()
 
 
 def service_account_login(context: str | None) -> Login:
@@ -318,24 +328,32 @@ def service_account_login(context: str | None) -> Login:
 
 
 def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
+    """Return the existing files to read, at least one: as named, of KUBECONFIG, or kubectl's own.
+
+    Raises `KubeconfigError`.
+    """
     if kubeconfig is not None:
         return (_require_file(kubeconfig.expanduser()),)
     parts = os.environ.get("KUBECONFIG", "").split(os.pathsep)
     paths = tuple(Path(part).expanduser() for part in parts if part)
     if not paths:
         return (_require_file(Path(_DEFAULT_FILE).expanduser()),)
-    # Like kubectl, skip missing files; if all are missing, this raises.
+    # Like kubectl, skip missing files.
     existing = tuple(path for path in paths if path.exists())
     if not existing:
-        return (_require_file(paths[0]),)
+        raise _missing_file_error(paths[0])
     return existing
 
 
 def _require_file(path: Path) -> Path:
     if not path.exists():
-        hint = f"{_CHOOSE_HINT} To try rollout without a cluster, run: rollout demo"
-        raise KubeconfigError(f"there is no kubeconfig {path}", hint=hint)
+        raise _missing_file_error(path)
     return path
+
+
+def _missing_file_error(path: Path) -> KubeconfigError:
+    hint = f"{_CHOOSE_HINT} To try rollout without a cluster, run: rollout demo"
+    return KubeconfigError(f"there is no kubeconfig {path}", hint=hint)
 
 
 def _read_file(path: Path) -> _KubeconfigFile:
@@ -360,18 +378,18 @@ def _read_file(path: Path) -> _KubeconfigFile:
 
 def _check_names_are_unique(file: _KubeconfigFile, path: Path) -> None:
     for section in ("clusters", "contexts", "users"):
-        names = [entry.name for entry in getattr(file, section) or ()]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            message = f"kubeconfig {path} has more than one entry {twice!r} in `{section}`"
-            raise KubeconfigError(message, hint="Remove all but one of them.")
+        entries = getattr(file, section) or ()
+        for name, count in Counter(entry.name for entry in entries).items():
+            if count > 1:
+                message = f"kubeconfig {path} has more than one entry {name!r} in `{section}`"
+                raise KubeconfigError(message, hint="Remove all but one of them.")
 
 
 def _why_not_yaml(error: Exception) -> str:
     """Return the reason without the file's text, which may be secret."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        # YAML quotes an unknown tag, such as `!password`.
-        problem = (error.problem or "it cannot be read").partition(" '")[0]
+        # What follows a quote is of the file, such as an unknown tag `!password`.
+        problem, _, _ = (error.problem or "it cannot be read").partition(" '")
         return f"line {error.problem_mark.line + 1}: {problem}"
     if isinstance(error, UnicodeDecodeError):
         return type(error).__name__
@@ -383,9 +401,8 @@ def _why_cluster_unusable(cluster: _ClusterEntry) -> str:
     server = cluster.server or ""
     if not server:
         return "no server address"
-    if cluster.insecure_skip_tls_verify and (
-        cluster.certificate_authority_data or cluster.certificate_authority
-    ):
+    has_authority = bool(cluster.certificate_authority_data or cluster.certificate_authority)
+    if cluster.insecure_skip_tls_verify and has_authority:
         return "insecure-skip-tls-verify and a certificate authority: only one is allowed"
     if "@" in server:
         return "a user and password in its server address: specify them in the user entry"

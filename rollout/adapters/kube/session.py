@@ -68,7 +68,7 @@ class ApiSession:
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
         """Return the headers with credentials.
 
-        `ApiUnavailableError`, to be retried, without credentials that a header can carry.
+        Raises `ApiUnavailableError`, to be retried, if these cannot be read or sent now.
         """
         complete = HTTPHeaderDict(headers)
         try:
@@ -86,16 +86,18 @@ class ApiSession:
 
     def without_credentials(self, body: bytes) -> bytes:
         """Return an answer with masked credentials: a server may send them back."""
-        # Without `Bearer` or `Basic`. A copy, because other threads add to the set.
-        secrets = [value.split()[-1] for value in self.sent_authorizations.copy()]
+        # A copy, because other threads add to the set.
+        sent = self.sent_authorizations.copy()
+        # Without `Bearer` or `Basic`.
+        secrets = [authorization.split()[-1] for authorization in sent]
         text = masked(body.decode(errors="surrogateescape"), secrets)
         return text.encode(errors="surrogateescape")
 
 
 def open_session(kubeconfig: Path | None, context: str | None, *, may_ask: bool) -> ApiSession:
     """Log in and prepare connections; nothing is sent yet. Raises `KubeconfigError`."""
-    is_pod = kubeconfig is None and in_cluster()
-    login = service_account_login(context) if is_pod else find_login(kubeconfig, context)
+    is_pod_login = kubeconfig is None and in_cluster()
+    login = service_account_login(context) if is_pod_login else find_login(kubeconfig, context)
     impersonation = _impersonation(login)
     credentials = log_in(login, may_ask=may_ask)
     # Raises an error for credentials that cannot be sent.
@@ -107,6 +109,7 @@ def open_session(kubeconfig: Path | None, context: str | None, *, may_ask: bool)
 
 
 def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
+    """Return the headers that have the user act as another, checked."""
     try:
         return tuple((name, header_value(value)) for name, value in login.user.impersonation())
     except ValueError as error:
@@ -166,9 +169,10 @@ def _keep_alive_options() -> list[tuple[int, int, int]]:
 def _load_certificates(
     configuration: Any, login: Login, credentials: Credentials
 ) -> ssl.SSLContext | None:
-    """Set the files with certificates, or return a TLS context if any is embedded.
+    """Return a TLS context if a certificate or key is embedded, or is from a program.
 
-    `KubeconfigError` for unusable ones.
+    Else None, and the configuration gets the files, which each connection reads. All are loaded
+    here in any case: `KubeconfigError` for unusable ones.
     """
     cluster = login.cluster
     user = login.user
@@ -183,13 +187,13 @@ def _load_certificates(
             tls_context.load_default_certs()
     with as_kubeconfig_error(f"client certificate or key of {login.user_origin}"):
         _load_client_certificate(tls_context, user, credentials)
-    is_embedded = (
-        credentials.certificate
-        or cluster.certificate_authority_data
-        or user.client_certificate_data
-        or user.client_key_data
+    contents_without_file = (
+        credentials.certificate,
+        cluster.certificate_authority_data,
+        user.client_certificate_data,
+        user.client_key_data,
     )
-    if is_embedded:
+    if any(contents_without_file):
         # As for kubectl, the same authorities sign the certificate of an HTTPS proxy.
         configuration.proxy_ssl_context = tls_context
         return tls_context
@@ -202,6 +206,7 @@ def _load_certificates(
 def _load_client_certificate(
     tls_context: ssl.SSLContext, user: UserEntry, credentials: Credentials
 ) -> None:
+    """Load the program's certificate and key, else the kubeconfig's, if there are any."""
     certificate = credentials.certificate or _read_pem(
         user.client_certificate_data, user.client_certificate
     )
@@ -222,7 +227,9 @@ def _read_pem(data: str | None, file: str | None) -> bytes:
     """Return embedded content, else the file's; empty without both."""
     if data:
         return base64.b64decode("".join(data.split()), validate=True)
-    return read_input(Path(file), trust=Trust.NOT_WRITABLE_BY_OTHERS) if file else b""
+    if file:
+        return read_input(Path(file), trust=Trust.NOT_WRITABLE_BY_OTHERS)
+    return b""
 
 
 def _choose_proxy(configuration: Any, proxy: str | None) -> None:
@@ -231,8 +238,11 @@ def _choose_proxy(configuration: Any, proxy: str | None) -> None:
         configuration.proxy = proxy
         configuration.no_proxy = ""
         return
-    exceptions = [configuration.no_proxy, _LOOPBACK]
-    configuration.no_proxy = ",".join(filter(None, exceptions))
+    # The client has read the environment.
+    configured_exceptions = configuration.no_proxy
+    configuration.no_proxy = (
+        f"{configured_exceptions},{_LOOPBACK}" if configured_exceptions else _LOOPBACK
+    )
     # For kubectl and curl, HOST:PORT is an HTTP proxy.
     if configuration.proxy and "://" not in configuration.proxy:
         configuration.proxy = f"http://{configuration.proxy}"
@@ -245,7 +255,7 @@ class RenewableSession:
         self._kubeconfig = kubeconfig
         self._session = open_session(kubeconfig, context, may_ask=True)
         self._login_lock = threading.Lock()
-        # Why the last login failed, and until when none is tried.
+        # Why the last login failed, and until when no other is tried, by `time.monotonic`.
         self._login_error = KubeconfigError("")
         self._no_login_until = float("-inf")
 
@@ -260,12 +270,13 @@ class RenewableSession:
         return session
 
     def log_in_again(self, refused: ApiSession) -> ApiSession:
-        """Return a session with new credentials, or raise `ApiUnavailableError`.
+        """Return a session with other credentials, or raise `ApiUnavailableError`.
 
-        Threads refused together share one login.
+        Threads whose requests in the `refused` session fail together share one login.
         """
         with self._login_lock:
-            if self._session is refused:
+            is_still_latest = self._session is refused
+            if is_still_latest:
                 self._session = self._log_in_unless_just_failed()
             return self._session
 
@@ -286,14 +297,15 @@ class RenewableSession:
         ) from self._login_error
 
     def _open_same_server(self) -> ApiSession:
-        latest = self._session
-        session = open_session(self._kubeconfig, latest.context or None, may_ask=False)
-        if session.server != latest.server:
+        """Log in again; `KubeconfigError` also if the kubeconfig has another server by now."""
+        previous = self._session
+        session = open_session(self._kubeconfig, previous.context or None, may_ask=False)
+        if session.server != previous.server:
             server = without_userinfo(session.server)
-            before = without_userinfo(latest.server)
+            previous_server = without_userinfo(previous.server)
             raise KubeconfigError(
                 f"the kubeconfig now points to another API server, {server}",
-                hint=f"Change it back to {before}, or start rollout again.",
+                hint=f"Change it back to {previous_server}, or start rollout again.",
             )
         return session
 
@@ -322,19 +334,19 @@ class Recovery:
         if isinstance(error, ApiUnavailableError):
             self.note_outage()
             return error
-        if error.status == _UNAUTHORIZED and self._was_accepted:
-            why = "the API server no longer accepts the credentials"
-            return _as_unavailable(error, why)
+        have_credentials_expired = error.status == _UNAUTHORIZED and self._was_accepted
+        if have_credentials_expired:
+            return _as_unavailable(error, "the API server no longer accepts the credentials")
         # A refusal with causes is about the object, so it is final.
-        if error.status not in _REFUSAL_STATUSES or error.causes:
-            return error
-        if time.monotonic() - self._latest_outage <= _STARTING_SECONDS:
-            why = "the API server was unavailable and still refuses requests"
-            return _as_unavailable(error, why)
+        is_about_rights = error.status in _REFUSAL_STATUSES and not error.causes
+        may_be_starting = time.monotonic() - self._latest_outage <= _STARTING_SECONDS
+        if is_about_rights and may_be_starting:
+            problem = "the API server was unavailable and still refuses requests"
+            return _as_unavailable(error, problem)
         return error
 
 
-def _as_unavailable(error: ApiError, why: str) -> ApiUnavailableError:
+def _as_unavailable(error: ApiError, problem: str) -> ApiUnavailableError:
     return ApiUnavailableError(
-        f"{why}: {error.message}", status=error.status, reason=error.reason, hint=error.hint
+        f"{problem}: {error.message}", status=error.status, reason=error.reason, hint=error.hint
     )

@@ -33,7 +33,7 @@ class WatchStream:
     def __enter__(self) -> Iterator[bytes]:
         response = self._connect()
         self._response = response
-        # The watch was left before it had a response to disconnect.
+        # Another thread has left the watch before it had a response to disconnect.
         if self._is_left:
             self._disconnect(response)
         return self._read_lines()
@@ -47,12 +47,14 @@ class WatchStream:
         incomplete_line = b""
         while chunk := self._read_chunk():
             *lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
-            for line in filter(bytes.strip, lines):
+            for line in lines:
                 if self._is_left:
                     return
-                yield line
+                if line.strip():
+                    yield line
 
     def _read_chunk(self) -> bytes:
+        """Return the next bytes; none at the end, or once the watch is left."""
         try:
             with self._read_lock:
                 if self._is_left or self._response is None:

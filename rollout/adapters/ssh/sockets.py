@@ -68,7 +68,7 @@ class DeadlineSocket(socket.socket):
         if len(self.greeting) < _GREETING_LIMIT:
             self.greeting += data[:_GREETING_LIMIT]
         self.allowance -= len(data)
-        return b"" if self.is_flooded else data
+        return data if self.allowance >= 0 else b""
 
     @override
     def send(self, data: Buffer, flags: int = 0, /) -> int:
