@@ -41,7 +41,7 @@ class _Answer(msgspec.Struct):
 
 
 def check_expression(text: str) -> None:
-    """Raise `UsageError` if it is invalid or never a boolean, or without CEL."""
+    """Raise `UsageError` if it is invalid, never a boolean, or CEL is missing."""
     if len(text) > _LONGEST_EXPRESSION:
         raise UsageError(f"the expression is longer than {_LONGEST_EXPRESSION} characters")
     if not text.isprintable():
@@ -82,8 +82,8 @@ def evaluate(expression: str, body: bytes) -> bool:
 @lru_cache(maxsize=8)
 def _evaluate_by_child(expression: str, body: bytes) -> _Answer:
     task = msgspec.json.encode(_Task(expression, msgspec.Raw(body)))
-    process = run_program(_PROGRAM, seconds=_EVALUATION_SECONDS, stdin=task)
-    return msgspec.json.decode(process.stdout, type=_Answer)
+    completed = run_program(_PROGRAM, seconds=_EVALUATION_SECONDS, stdin=task)
+    return msgspec.json.decode(completed.stdout, type=_Answer)
 
 
 def work() -> None:
@@ -108,6 +108,7 @@ def _evaluate_here(expression: str, object_body: dict[str, Any]) -> _Answer:
     types = _import_cel().Type
     if value_type == types.BOOL:
         return _Answer(value=result.value())
+    # As of a missing field: the library returns such errors instead of raising them.
     if value_type == types.ERROR:
         return _Answer(problem=f"{expression}: {_without_codes(result.value())}")
     return _Answer(problem=f"{expression} is of type {value_type.name().lower()}, not bool")

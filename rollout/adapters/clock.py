@@ -63,7 +63,8 @@ class ServerTime:
             return
         with self._lock:
             # Another thread may have noted a later answer.
-            if self._latest is None or self._latest.arrival <= arrival:
+            is_latest = self._latest is None or self._latest.arrival <= arrival
+            if is_latest:
                 self._latest = _DatedAnswer(date, arrival)
 
     def now(self) -> datetime | None:
@@ -81,4 +82,7 @@ def _parse_date(written: str) -> datetime | None:
         date = parsedate_to_datetime(written)
     except (ValueError, OverflowError):
         return None
-    return date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)
+    # HTTP's dates are in UTC.
+    if date.tzinfo is None:
+        return date.replace(tzinfo=UTC)
+    return date.astimezone(UTC)

@@ -90,7 +90,7 @@ def _read_url(url: str) -> SignedDocument:
 
 
 def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
-    # Every entry is read below, so `key` names none.
+    # Every entry of the ConfigMap is read below, so `key` names none.
     document = Document(namespace, EVIDENCE_NAME, key="")
     try:
         config_map = document.read(api).config_map or {}
@@ -117,24 +117,28 @@ def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]
 
 
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
-    """Return why this principal of an allowed_signers file has not signed, or empty."""
+    """Return why the signature is not this principal's, or empty if it is.
+
+    `signers` is an allowed_signers file, in which each line starts with a principal.
+    """
     try:
         allowed = read_input(signers, most=_LARGEST_DOCUMENT, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         return f"the allowed signers in {signers} cannot be read: {error.strerror}"
     try:
-        done = _run_verification(document, allowed, principal)
+        verification = _run_verification(document, allowed, principal)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its signature cannot be verified: {error}"
-    if done.returncode == 0:
+    if verification.returncode == 0:
         return ""
-    answer = last_line((done.stdout + done.stderr).decode(errors="replace"))
-    return f"its signature is not by {principal}, as listed in {signers}: {answer}"
+    printed = (verification.stdout + verification.stderr).decode(errors="replace")
+    return f"its signature is not by {principal}, as listed in {signers}: {last_line(printed)}"
 
 
 def _run_verification(
     document: SignedDocument, allowed_signers: bytes, principal: str
 ) -> "subprocess.CompletedProcess[bytes]":
+    """Have ssh-keygen verify the document's signature; exit status 0 if it is valid."""
     with (
         needing_temporary_folder("a signature"),
         tempfile.TemporaryDirectory(prefix="rollout-") as folder,
@@ -161,13 +165,13 @@ def sign(content: bytes, key: Path) -> bytes:
         raise InputError(message, hint=hint_of(error, _SIGN_KEY_HINT)) from error
     try:
         words = [*_SSH_KEYGEN, "sign", "-f", str(key)]
-        done = subprocess.run(  # noqa: S603
+        completed = subprocess.run(  # noqa: S603
             words, input=content, capture_output=True, env=child_environment(), check=False
         )
     except OSError as error:
         message = f"ssh-keygen cannot be run: {error.strerror}"
         raise InputError(message, hint="It is part of OpenSSH.") from error
-    if done.returncode or not done.stdout:
-        why = last_line(done.stderr.decode(errors="replace"))
-        raise InputError(f"the evidence cannot be signed with {key}: {why}", hint=_SIGN_KEY_HINT)
-    return done.stdout
+    if completed.returncode or not completed.stdout:
+        reason = last_line(completed.stderr.decode(errors="replace"))
+        raise InputError(f"the evidence cannot be signed with {key}: {reason}", hint=_SIGN_KEY_HINT)
+    return completed.stdout

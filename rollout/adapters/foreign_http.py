@@ -64,9 +64,9 @@ def exchange(
     opener.add_handler(urllib.request.ProxyHandler(None if by_proxy else {}))
     opener.add_handler(handler)
     # In a thread, to wait only until the deadline.
-    response = in_background(lambda: _send(opener, request, bounds), "exchange")
+    future = in_background(lambda: _send(opener, request, bounds), "exchange")
     try:
-        status, answer = response.result(bounds.seconds)
+        status, answer = future.result(bounds.seconds)
     except (OSError, HTTPException, ValueError) as error:
         raise ExchangeError(_describe_failure(error)) from error
     finally:
@@ -86,11 +86,13 @@ def _send(
 ) -> tuple[int, bytes]:
     """Return status and body, which is cut one byte beyond `bounds.largest`."""
     with opener.open(request, timeout=bounds.seconds) as response:
-        body = response.read(bounds.largest + 1) if bounds.largest else b""
+        if not bounds.largest:
+            return response.status, b""
+        body = response.read(bounds.largest + 1)
         # `length` is what is left to read.
-        is_complete = not response.length
+        has_more = bool(response.length)
         is_too_large = len(body) > bounds.largest
-        if bounds.largest and not is_complete and not is_too_large:
+        if has_more and not is_too_large:
             raise IncompleteRead(b"", response.length)
         return response.status, body
 
@@ -142,6 +144,7 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
 
 
 def _describe_failure(error: BaseException) -> str:
+    """Return a predicate for the server, such as `does not respond in time`."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case TimeoutError():

@@ -86,14 +86,20 @@ def check_tree(path: Path) -> None:
         if not is_folder:
             check_input(entry)
         if not _is_opened_by_shell(entry):
-            # A child's folders are already checked, unless it is a link. Without this, a
-            # collection's thousands of files would be slow.
-            is_child = entry != path and not entry.is_symlink()
-            check = distrust_entry_if_writable if is_child else distrust_if_writable
-            _raise_if_distrusted(entry, check(entry))
-        if is_folder and (real_folder := entry.resolve()) not in checked:
+            # Its folders are already checked, unless it is a link. To check them again would be
+            # slow for a collection's thousands of files.
+            is_in_checked_folder = entry != path and not entry.is_symlink()
+            distrust_if = (
+                distrust_entry_if_writable if is_in_checked_folder else distrust_if_writable
+            )
+            _raise_if_distrusted(entry, distrust_if(entry))
+        if not is_folder:
+            continue
+        # Links may lead to the same folder more than once.
+        real_folder = entry.resolve()
+        if real_folder not in checked:
             checked.add(real_folder)
-            pending += filter(_is_read_by_ansible, entry.iterdir())
+            pending += [child for child in entry.iterdir() if _is_read_by_ansible(child)]
 
 
 def _is_read_by_ansible(entry: Path) -> bool:
@@ -109,12 +115,17 @@ def _raise_if_distrusted(path: Path, distrust: Distrust | None) -> None:
 def _check_kind(path: Path, state: os.stat_result) -> None:
     """Raise `OSError` unless the file is regular, the shell's pipe, or the null device."""
     kind = stat.S_IFMT(state.st_mode)
-    if kind == stat.S_IFIFO and _is_opened_by_shell(path):
+    is_shells_pipe = kind == stat.S_IFIFO and _is_opened_by_shell(path)
+    if is_shells_pipe:
         return
-    if kind in _REFUSED_KINDS and not os.path.samestat(state, Path(os.devnull).stat()):
+    if kind in _REFUSED_KINDS and not _is_null_device(state):
         raise OSError(errno.EINVAL, f"it is {_REFUSED_KINDS[kind]}, not a regular file", str(path))
     if kind == stat.S_IFDIR:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+
+
+def _is_null_device(state: os.stat_result) -> bool:
+    return os.path.samestat(state, Path(os.devnull).stat())
 
 
 def _is_opened_by_shell(path: Path) -> bool:

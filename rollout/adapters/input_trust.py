@@ -45,11 +45,15 @@ def distrust_if_writable(path: Path) -> Distrust | None:
     containers. Read-only mounts, such as Secrets, and mount points are trusted: who mounts a volume
     decides who shares it.
     """
-    return next(filter(None, map(distrust_entry_if_writable, _walk(path))), None)
+    for entry in _walk(path):
+        distrust = distrust_entry_if_writable(entry)
+        if distrust is not None:
+            return distrust
+    return None
 
 
 def distrust_entry_if_writable(entry: Path) -> Distrust | None:
-    """Do the same without the folders and links on the way."""
+    """Distrust it likewise, but without the folders and links on the way."""
     return _distrust_if_replaceable(entry) or _distrust_if_open(entry)
 
 
@@ -68,17 +72,19 @@ def why_maybe_planted(path: Path) -> str:
     A link is never trusted, nor a sticky folder. Raises `OSError`.
     """
     folder = path.absolute().parent.resolve()
-    return _why_maybe_not_own(folder / path.name) or _why_maybe_not_own(folder)
+    file = folder / path.name
+    return _why_maybe_not_own(file) or _why_maybe_not_own(folder)
 
 
 def _walk(path: Path) -> Iterator[Path]:
     """Yield each folder, link and file that the kernel looks up for a path."""
     folder = Path("/")
     yield folder
-    remaining = list(reversed(path.absolute().parts[1:]))
+    # A stack, to which a link's target is added.
+    remaining_names = list(reversed(path.absolute().parts[1:]))
     links = 0
-    while remaining:
-        name = remaining.pop()
+    while remaining_names:
+        name = remaining_names.pop()
         if name == "..":
             folder = folder.parent
             continue
@@ -93,14 +99,15 @@ def _walk(path: Path) -> Iterator[Path]:
         target = entry.readlink()
         if target.is_absolute():
             folder = Path("/")
-        remaining.extend(part for part in reversed(target.parts) if part != "/")
+        remaining_names.extend(part for part in reversed(target.parts) if part != "/")
 
 
 def _distrust_if_replaceable(entry: Path) -> Distrust | None:
     """Distrust an entry that its owner may replace, as in a sticky folder such as /tmp."""
     state = entry.lstat()
     folder = entry.parent
-    if not _is_foreign(state) or not _is_open_to_others(folder.lstat()):
+    may_be_replaced = _is_foreign(state) and _is_open_to_others(folder.lstat())
+    if not may_be_replaced:
         return None
     # Nobody can replace a mount point.
     if _is_mount_point(entry) or _is_read_only(folder):
@@ -120,11 +127,13 @@ def _distrust_if_open(entry: Path) -> Distrust | None:
         return None
     if not _is_open_to_others(state) or _is_read_only(entry):
         return None
-    # An emptyDir has mode 0777, but only the pod's containers share it.
-    is_volume = is_folder and _is_mount_point(entry) and not _is_foreign(state)
-    is_sticky = is_folder and state.st_mode & stat.S_ISVTX
-    if is_sticky or is_volume:
-        return None
+    if is_folder:
+        # In a sticky folder, others cannot replace a file of this user.
+        is_sticky = bool(state.st_mode & stat.S_ISVTX)
+        # An emptyDir has mode 0777, but only the pod's containers share it.
+        is_volume = _is_mount_point(entry) and not _is_foreign(state)
+        if is_sticky or is_volume:
+            return None
     return Distrust(_why_writable(entry, state), _how_to_close(entry, state))
 
 
@@ -136,22 +145,26 @@ def _why_writable(entry: Path, state: os.stat_result) -> str:
 
 def _how_to_close(entry: Path, state: os.stat_result) -> str:
     """Return `Run: chmod go-w /srv`."""
-    others = "o" if state.st_mode & stat.S_IWOTH else ""
     group = "g" if _is_open_to_group(state) else ""
+    others = "o" if state.st_mode & stat.S_IWOTH else ""
     command = f"chmod {group}{others}-w {shell_word(str(entry))}"
-    if os.geteuid() in (state.st_uid, ROOT):
+    may_change_mode = os.geteuid() in (state.st_uid, ROOT)
+    if may_change_mode:
         return f"Run: {command}"
     owner = user_name(state.st_uid)
     return f"Use a copy in a directory that only you can write to, or have {owner} run: {command}"
 
 
 def _why_maybe_not_own(path: Path) -> str:
+    """Return why another user may have made or replaced a file or folder, or empty."""
     state = path.lstat()
     if _is_foreign(state):
         return f"{_directory_prefix(state)}{path} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
         return f"{path} is a link"
-    return _why_writable(path, state) if _is_open_to_others(state) else ""
+    if _is_open_to_others(state):
+        return _why_writable(path, state)
+    return ""
 
 
 def _directory_prefix(state: os.stat_result) -> str:
@@ -163,6 +176,7 @@ def _is_foreign(state: os.stat_result) -> bool:
 
 
 def _is_open_to_others(state: os.stat_result) -> bool:
+    """Whether others, or a group that others may be in, may write."""
     return bool(state.st_mode & stat.S_IWOTH) or _is_open_to_group(state)
 
 
@@ -172,12 +186,14 @@ def _is_open_to_group(state: os.stat_result) -> bool:
 
 def _is_own_group(state: os.stat_result) -> bool:
     """Whether the group is root's, or the private group of this user or of the owner."""
-    return state.st_gid == ROOT or any(
-        _is_private_group(state.st_gid, uid) for uid in (os.geteuid(), state.st_uid)
-    )
+    group = state.st_gid
+    if group == ROOT:
+        return True
+    return _is_private_group(group, os.geteuid()) or _is_private_group(group, state.st_uid)
 
 
 def _is_private_group(gid: int, uid: int) -> bool:
+    """Whether this is the user's primary group, of the same name, and nobody else's."""
     try:
         user = pwd.getpwuid(uid)
         group = grp.getgrgid(gid)

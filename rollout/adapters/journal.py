@@ -21,7 +21,7 @@ from rollout.model.text import is_run_id
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
 # As `json_line` writes a record.
-_LINE_BEGINS = '{"type":"'
+_RECORD_BEGINS = '{"type":"'
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE = 0.01
 _DECODER = json.JSONDecoder()
@@ -41,7 +41,8 @@ class JournalFile:
         size = os.fstat(self._file).st_size
         self._ends_in_half_line = False
         if self._is_regular_file and size > 0:
-            self._ends_in_half_line = os.pread(self._file, 1, size - 1) != b"\n"
+            last_byte = os.pread(self._file, 1, size - 1)
+            self._ends_in_half_line = last_byte != b"\n"
 
     def _lock_file(self) -> None:
         """Lock the file, so that `is_being_written`, which takes the lock briefly, sees it."""
@@ -60,7 +61,9 @@ class JournalFile:
         """Append a record, and flush it to the disk."""
         line = json_line(record) + b"\n"
         with self._write_lock:
-            self._append(b"\n" + line if self._ends_in_half_line else line)
+            if self._ends_in_half_line:
+                line = b"\n" + line
+            self._append(line)
             if self._is_regular_file:
                 os.fsync(self._file)
             self._ends_in_half_line = False
@@ -69,7 +72,8 @@ class JournalFile:
         """Write a whole line, even if a nearly full disk takes parts."""
         while line:
             self._ends_in_half_line = True
-            line = line[os.write(self._file, line) :]
+            written_bytes = os.write(self._file, line)
+            line = line[written_bytes:]
 
     def close(self) -> None:
         """Close the file."""
@@ -84,7 +88,9 @@ def read_journal(path: Path) -> Iterator[Record]:
 def read_lines(path: Path) -> Iterator[Record | None]:
     """Yield the records in order, and None for a damaged line."""
     with open_input(path) as stream:
-        for line in filter(bytes.strip, stream):
+        for line in stream:
+            if not line.strip():
+                continue
             try:
                 yield msgspec.json.decode(line, type=dict[str, Any])
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -95,17 +101,16 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
     """Yield records of `kubectl logs`, and None for a damaged one."""
     for line in stream:
         text = line.decode(errors="replace")
-        # Other text may come before a record.
-        begin = text.find(_LINE_BEGINS)
+        # Other text may come before a record, and another record after it.
+        begin = text.find(_RECORD_BEGINS)
         while begin >= 0:
             try:
                 record, end = _DECODER.raw_decode(text, begin)
             except (ValueError, RecursionError):
                 record = None
-                # Another record may follow in this line.
                 end = begin + 1
             yield record
-            begin = text.find(_LINE_BEGINS, end)
+            begin = text.find(_RECORD_BEGINS, end)
 
 
 def read_api_server(path: Path) -> str:
@@ -119,7 +124,7 @@ def read_api_server(path: Path) -> str:
 
 
 def is_same_api_server(address: str, other: str) -> bool:
-    """Whether both addresses are of one API server; an unknown one is empty."""
+    """Whether both addresses are of one API server; False if one is empty."""
     return bool(address) and address.rstrip("/") == other.rstrip("/")
 
 
@@ -129,6 +134,7 @@ def is_being_written(path: Path) -> bool | None:
         return None
     try:
         with path.open("rb") as stream:
+            # A `JournalFile` holds an exclusive lock.
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -139,9 +145,11 @@ def is_being_written(path: Path) -> bool | None:
 
 def runs_directory() -> Path:
     """Return the folder of journals, in the XDG state home."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return home / "rollout" / "runs"
+    named = os.environ.get("XDG_STATE_HOME", "")
+    # XDG demands that a relative path is ignored.
+    is_absolute = named.startswith("/")
+    state_home = Path(named) if is_absolute else Path.home() / ".local" / "state"
+    return state_home / "rollout" / "runs"
 
 
 def journal_of(run: str) -> Path:

@@ -58,7 +58,7 @@ class AnsibleExecutor:
         self._queues: dict[str, _CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run a command through an attended host's queue, else in a playbook run of its own.
+        """Run a command through an attended host's queue, else in its own run.
 
         After `SshUnreachableError` it may have run.
         """
@@ -244,7 +244,7 @@ class _CommandQueue:
             return SshTimeoutError(f"Ansible did not respond within {timeout:.3g} s")
 
     def close(self) -> None:
-        """Have the playbook end for each host, or cancel the run if that takes too long."""
+        """Have the playbook end, or cancel the run if that takes too long."""
         with self._lock:
             run = self._run
             for commands in self._commands.values():

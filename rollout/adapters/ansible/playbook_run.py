@@ -234,7 +234,7 @@ class AnsiblePlaybooks:
 
 
 def _make_task_listener(notice: Callable[[str], None], failures: list[str]) -> Listener:
-    """Return a listener that calls `notice` with each task's name, and adds to `failures`."""
+    """Return a listener that notices each task's name, and adds to `failures`."""
 
     def note_event(event: Mapping[str, Any]) -> None:
         data = event.get("event_data") or {}

@@ -213,7 +213,7 @@ def _check_file(file: Path, hint: str = "") -> Path:
 
 
 def _check_not_planted(config: Path) -> None:
-    """Raise `UsageError` if another user may have put the file into the current folder."""
+    """Raise `UsageError` if another user may have put the file there."""
     reason = why_maybe_planted(config)
     if not reason:
         return

@@ -168,7 +168,7 @@ def is_broken_off(error: Exception) -> bool:
 
 
 def _ended_early(error: Exception) -> bool:
-    """Whether the response is cut in a chunk's length, which urllib3 cannot parse then."""
+    """Whether the response ends in a chunk's length, so that it has no number."""
     if not isinstance(error, _BROKEN_CONNECTION):
         return False
     if isinstance(error, http.InvalidChunkLength):

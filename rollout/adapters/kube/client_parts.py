@@ -47,7 +47,7 @@ def _import_parts() -> SimpleNamespace:
 
 @contextmanager
 def _in_empty_packages() -> Iterator[None]:
-    """Put empty packages in place of the real ones, then forget all that was imported."""
+    """Put empty packages in place of the real ones, and remove all at the end."""
     specification = find_spec(_PACKAGE)
     folders = specification.submodule_search_locations if specification else None
     try:

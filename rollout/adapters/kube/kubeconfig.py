@@ -237,7 +237,7 @@ class _MergedKubeconfig:
 
 
 def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
-    """Return a cluster's or user's entry with absolute paths: they are relative to its file."""
+    """Return a cluster or user whose paths, relative to its file, are absolute."""
     folder = file.absolute().parent
     changes = dict[str, Any]()
     for field in _PATH_FIELDS:
@@ -252,7 +252,7 @@ def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
 
 
 def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
-    """Return a user; `KubeconfigError` if it is invalid, or a part of it would be ignored."""
+    """Return a user; `KubeconfigError` if a part of it is wrong or would be ignored."""
     try:
         user = msgspec.convert(content, UserEntry)
     except msgspec.ValidationError as error:
@@ -328,10 +328,7 @@ def service_account_login(context: str | None) -> Login:
 
 
 def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
-    """Return the existing files to read, at least one: as named, of KUBECONFIG, or kubectl's own.
-
-    Raises `KubeconfigError`.
-    """
+    """Return the files to read, at least one, which exist. Raises `KubeconfigError`."""
     if kubeconfig is not None:
         return (_require_file(kubeconfig.expanduser()),)
     parts = os.environ.get("KUBECONFIG", "").split(os.pathsep)

@@ -206,7 +206,7 @@ def _load_certificates(
 def _load_client_certificate(
     tls_context: ssl.SSLContext, user: UserEntry, credentials: Credentials
 ) -> None:
-    """Load the program's certificate and key, else the kubeconfig's, if there are any."""
+    """Load the program's certificate and key, or else the kubeconfig's."""
     certificate = credentials.certificate or _read_pem(
         user.client_certificate_data, user.client_certificate
     )
@@ -297,7 +297,7 @@ class RenewableSession:
         ) from self._login_error
 
     def _open_same_server(self) -> ApiSession:
-        """Log in again; `KubeconfigError` also if the kubeconfig has another server by now."""
+        """Log in again; `KubeconfigError` also if the server's address has changed."""
         previous = self._session
         session = open_session(self._kubeconfig, previous.context or None, may_ask=False)
         if session.server != previous.server:

@@ -226,7 +226,7 @@ def _configure_hosts(
 
 
 def _configure_host(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
-    """Apply what ssh printed for `asked_name`: the Node's name, or the host's address."""
+    """Apply ssh's answer about `asked_name`: the Node's name or the address."""
     for keyword in _REFUSED:
         if _first_value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
             message = f"{files} sets {keyword} for {host.name}, which is not supported"
@@ -334,7 +334,7 @@ def _expand(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def _expand_in_command(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace tokens in a shell's command; `InputError` if a value might be more than a word."""
+    """Replace tokens in a shell's command; `InputError` for values of special characters."""
     for letter in _TOKEN.findall(text):
         if letter not in _UNTRUSTED_TOKENS:
             continue
@@ -394,7 +394,7 @@ def _proxy_command(
 
 
 def _destination(jump: str) -> tuple[str, ...]:
-    """Return ssh's arguments for a jump host such as `admin@[::1]:22`, as `ssh -G` prints it.
+    """Return ssh's arguments for a jump host such as `admin@[::1]:22`.
 
     Not one argument, `ssh://…`, in which OpenSSH 9.2 would refuse an IPv6 address.
     """

@@ -76,7 +76,7 @@ def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
 
 
 def _is_printed_unchanged(name: str) -> bool:
-    """Whether ssh spells the name as it was given, so that one can look for it in the files."""
+    """Whether `ssh -G` spells the name as it was given."""
     if _NAME.fullmatch(name):
         return True
     if "%" in name:
@@ -114,7 +114,7 @@ def _patterns_of_line(line: str) -> Sequence[str] | None:
 
 
 def _may_depend_on_name(keyword: str, value: str) -> bool:
-    """Whether this option may make ssh's answer depend on the name it was asked about."""
+    """Whether this option may make ssh's answer depend on the asked name."""
     if keyword.startswith("canonical"):
         # ssh asks DNS about the name.
         return value.lower() not in _OFF
@@ -161,7 +161,7 @@ def _plain_patterns(words: Iterable[str]) -> Sequence[str] | None:
 
 
 def _unquote(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the words without quotes; None if another quote or a backslash is in one."""
+    """Return the words without quotes; None if quotes or a backslash remain."""
     unquoted = list[str]()
     for word in words:
         inner = _without_quotes(word)

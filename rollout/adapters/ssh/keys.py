@@ -108,7 +108,7 @@ class KeyRing:
             yield tuple(distinct.values())[:_MOST_TRIED]
 
     def _keys_in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
-        """Yield the agent's keys for the files, the files' keys, then all of the agent's.
+        """Yield the agent's keys for the files, the files' keys, then the agent's all.
 
         So a key may come twice. Raises the first file's error if there is no key at all.
         """
@@ -139,7 +139,7 @@ class KeyRing:
 
 
 def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
-    """Return the agent's key whose public key is in this file, or in FILE.pub beside it."""
+    """Return the agent's key whose public key is in this file or FILE.pub."""
     if not agent_keys:
         return None
     for candidate in (file, f"{file}.pub"):
@@ -152,7 +152,7 @@ def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
 
 
 def _certificate_and_key(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
-    """Yield the key with the certificate beside its file, if any, like `ssh`; then the bare key."""
+    """Yield the key with its file's certificate, if any, like `ssh`; then the bare key."""
     if isinstance(key, HeldKey):
         # `copy` would not copy an agent's key, which delegates its attributes.
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)

@@ -292,7 +292,7 @@ def _describe_keys(keys: tuple[HostKey, ...]) -> str:
 
 
 def _pattern_matcher(patterns: str) -> Callable[[str], bool]:
-    """Return a test for names such as `*.example,!db.example`: one matches, none with `!` does."""
+    """Return a test for names by patterns such as `*.example,!db.example`."""
     all_patterns = patterns.lower().split(",")
     included = [pattern for pattern in all_patterns if not pattern.startswith("!")]
     excluded = [pattern.removeprefix("!") for pattern in all_patterns if pattern.startswith("!")]
@@ -316,7 +316,7 @@ def _compile_wildcards(pattern: str) -> re.Pattern[str]:
 
 
 def has_host_key(text: str, *, by_authority: bool) -> bool:
-    """Whether known_hosts text has any host's key; with `by_authority`, or an authority's."""
+    """Whether known_hosts text has a host's key, or an authority's if `by_authority`."""
     markers = ("", _AUTHORITY) if by_authority else ("",)
     for line in text.split("\n"):
         marker, _, key = parse_known_hosts_line(line)

@@ -108,7 +108,7 @@ class Client:
         return answer.settings_for(name)
 
     def _shared_answer(self, key: _AnswerKey, name: str) -> _Answer:
-        """Return the answer for the kind, user and port; ask ssh about `name` if there is none."""
+        """Return the kind's answer for a login; ask ssh about `name` if there is none."""
         with self._lock:
             answer_lock = self._answer_locks.setdefault(key, threading.Lock())
         with answer_lock:
@@ -158,7 +158,7 @@ class Client:
 
 
 def _parse_settings(printed: str) -> Settings:
-    """Parse lines such as `port 22`. Some keywords have several lines, or a list of files."""
+    """Parse lines such as `port 22`. Some keywords have several lines or files."""
     settings: dict[str, tuple[str, ...]] = {}
     for line in printed.splitlines():
         keyword, _, value = line.partition(" ")
