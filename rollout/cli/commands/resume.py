@@ -98,6 +98,7 @@ def resume(
 
 
 def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bool) -> ExitCode:
+    """Resume the rollout, after a confirmation unless `yes`. Return the exit code."""
     from rollout.cli import wiring
     from rollout.cli.stages import execute, screens
 

@@ -84,8 +84,8 @@ def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNod
         try:
             pods = pods_to_complete(snapshot.read_node_pods(api, name), plan.policy.drain)
         except ApiError as error:
-            is_server_away = is_transient(error)
-            if is_server_away:
+            is_server_unreachable = is_transient(error)
+            if is_server_unreachable:
                 # Each additional node would take as long to fail.
                 break
             continue
@@ -110,8 +110,8 @@ def _read_wait_texts(
         try:
             began = snapshot.read_phase_time(api, name)
         except ApiError as error:
-            is_server_away = is_transient(error)
-            if is_server_away:
+            is_server_unreachable = is_transient(error)
+            if is_server_unreachable:
                 break
             continue
         now = api.server_time()

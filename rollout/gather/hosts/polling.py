@@ -141,6 +141,7 @@ def ask_in_threads(
 
 
 def _ask_or_catch(host: Host, ask: Callable[[Host], T]) -> T | SshError:
+    """Return the answer, or the error instead of raising it."""
     try:
         return ask(host)
     except SshError as error:
