@@ -340,6 +340,13 @@ NOT_UNDERSTOOD = [
 ]
 
 
+def test_a_number_that_may_count_back_is_refused_with_both_ranges(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match="'32' in BYMONTHDAY is not from 1 to 31, or from -31 to -1"
+    ):
+        read(tmp_path, f"{DAY}\r\nRRULE:FREQ=MONTHLY;BYMONTHDAY=32")
+
+
 @pytest.mark.parametrize(("event", "line"), NOT_UNDERSTOOD, ids=lambda value: str(value)[-40:])
 def test_what_is_not_understood_of_an_event_names_its_line(
     event: str, line: int, tmp_path: Path

@@ -124,7 +124,7 @@ def _check_numbers(line: ContentLine, name: str, values: list[str], frequency: s
     valid = _LISTS[name]
     if frequency not in valid.frequencies:
         line.refuse(f"{name} cannot be used with FREQ={frequency}")
-    back = ", or from -{valid.most} to -{valid.least}" if valid.may_count_back else ""
+    back = f", or from -{valid.most} to -{valid.least}" if valid.may_count_back else ""
     for value in values:
         if not valid.allows(value):
             line.refuse(f"{value!r} in {name} is not from {valid.least} to {valid.most}{back}")
