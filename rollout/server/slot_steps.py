@@ -195,26 +195,26 @@ class SlotSteps(Struct, frozen=True):
             raise
         except RolloutError as error:
             context = replace(context, check_may_act=self.check_not_fenced)
-            # Before the checks read the Node, because a replica may grant the reboot until then.
+            # Before the Node is read, because a replica may grant the reboot until then.
             self._suspend_grants(context)
-            # Unless the host reboots after all, both checks raise, and grants stay suspended.
             if progress.phase is Phase.REBOOTING:
-                self._raise_unless_rebooting_late(context, error)
+                node, reboots = self._await_late_reboot(context)
+                if not reboots:
+                    raise _failure_without_reboot(error, node, self.timeout) from None
                 # The phase stays the same, so that this step runs again.
                 rebooting = replace(progress, edge=None)
-            else:
-                self._raise_unless_granted_or_rebooted(context, progress, error)
+            elif self._follows_grant(context, progress):
                 is_drained = progress.phase is Phase.DRAINED
                 edge = Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED_BEFORE_DRAIN
                 rebooting = progress.move(edge)
+            else:
+                raise
         _mark_rebooting(context)
         self._resume_grants(context)
         return rebooting
 
-    def _raise_unless_granted_or_rebooted(
-        self, context: NodeContext, progress: Progress, error: RolloutError
-    ) -> None:
-        """Return if the host was granted a reboot, or has rebooted; else raise the step's error.
+    def _follows_grant(self, context: NodeContext, progress: Progress) -> bool:
+        """Whether the host was granted a reboot, perhaps earlier, or has rebooted.
 
         A drain that is repeated, or continued by another replica, has overwritten the mark of an
         earlier grant, which the host may follow. So the host gets some time to go down.
@@ -231,16 +231,15 @@ class SlotSteps(Struct, frozen=True):
                 seconds=self._shutdown_seconds,
             )
         if has_grant(node) or has_same_machine_rebooted(context.planned, node):
-            return
+            return True
         is_going_down = not node.is_ready
-        if may_have_earlier_grant and is_going_down:
-            return
-        raise error from None
+        return may_have_earlier_grant and is_going_down
 
-    def _raise_unless_rebooting_late(self, context: NodeContext, error: RolloutError) -> None:
-        """Return if the host goes down or boots after all; else raise why it has not rebooted.
+    def _await_late_reboot(self, context: NodeContext) -> tuple[Node, bool]:
+        """Return the last Node read, and whether its host goes down, or has booted, after all.
 
-        A host may have been granted its reboot again a moment ago, so it gets some time to go down.
+        The host may have been granted its reboot again a moment ago, so it gets some time to go
+        down. One that is down already has not come back in time.
         """
         node = self._read_or_await_node(context)
         is_down_already = self._is_down_for_reboot(node)
@@ -252,14 +251,8 @@ class SlotSteps(Struct, frozen=True):
                 seconds=self._shutdown_seconds,
             )
             if self._is_down_for_reboot(node):
-                return
-        if has_same_machine_rebooted(context.planned, node):
-            return
-        is_canceled = isinstance(error, StoppedError)
-        if is_canceled and not node.is_ready:
-            # Unlike the step's error, this keeps the node cordoned.
-            raise _not_rebooted_failure(node, self.timeout) from None
-        raise error from None
+                return node, True
+        return node, has_same_machine_rebooted(context.planned, node)
 
     @property
     def _shutdown_seconds(self) -> float:
@@ -340,7 +333,7 @@ class SlotSteps(Struct, frozen=True):
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.REQUEST, self.timeout):
             if self.cached_slot.is_canceled:
-                # `_raise_unless_granted_or_rebooted` looks once more for a grant.
+                # `_follows_grant` looks once more for a grant.
                 raise StoppedError(_CANCELED)
             if has_grant(node):
                 # A request thread, perhaps of another replica, has marked the phase already.
@@ -372,7 +365,7 @@ class SlotSteps(Struct, frozen=True):
                 continue
             if self.cached_slot.has_reported:
                 # A host that reports without a reboot no longer wants it. If only the kubelet is
-                # late, `_raise_unless_rebooting_late` waits for its new boot ID.
+                # late, `_await_late_reboot` waits for its new boot ID.
                 raise StoppedError(_CANCELED)
             if self.cached_slot.is_suspended:
                 # An earlier replica suspended grants, and ended before it returned the node.
@@ -467,6 +460,14 @@ def _require_same_machine(context: NodeContext, node: Node) -> None:
         machine_id = node.machine_id or "none"
         message = f"a different machine reports as this Node: machine ID {machine_id}"
         raise NodeFailure(Outcome.NOT_BACK, message)
+
+
+def _failure_without_reboot(error: RolloutError, node: Node, timeout: Duration) -> RolloutError:
+    """Return the step's error, or one that keeps the node cordoned."""
+    is_canceled = isinstance(error, StoppedError)
+    if is_canceled and not node.is_ready:
+        return _not_rebooted_failure(node, timeout)
+    return error
 
 
 def _not_rebooted_failure(node: Node, timeout: Duration) -> NodeFailure:
