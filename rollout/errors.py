@@ -1,4 +1,4 @@
-"""Errors for the operator. Each adapter maps foreign exceptions to them in one place."""
+"""Errors for the operator; adapters map foreign exceptions."""
 
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class ExitCode(IntEnum):
-    """The process's exit codes, a published interface."""
+    """Exit codes, a published interface."""
 
     OK = 0
     ERROR = 1
@@ -22,10 +22,7 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """`see`, commands to run or logs to read, comes before `hint`.
-
-    As in `See: kubectl get node web-1; Uncordon it.`
-    """
+    """`see` (commands to run or logs to read) precedes `hint`."""
 
     exit_code = ExitCode.ERROR
 
@@ -51,27 +48,27 @@ class UsageError(RolloutError):
 
 
 class InputError(RolloutError):
-    """A file that the operator named cannot be used."""
+    """A file cannot be used."""
 
 
 class KubeconfigError(InputError):
-    """The kubeconfig is missing, invalid, or lacks the context."""
+    """The file is invalid, or lacks the context."""
 
 
 class InventoryError(InputError):
-    """The Ansible inventory cannot be read or is invalid."""
+    """The file is unreadable or invalid."""
 
 
 class ScenarioError(InputError):
-    """The lab's scenario cannot be read or is invalid."""
+    """The file is unreadable or invalid."""
 
 
 class PlanFileError(InputError):
-    """The plan file is incomplete, edited, too new, or from another cluster."""
+    """The file is incomplete, edited, too new or foreign."""
 
 
 class ApiCause(Struct, frozen=True):
-    """An entry of `details.causes` in a Status."""
+    """An entry of a Status's `details.causes`."""
 
     reason: str = ""
     message: str = ""
@@ -83,7 +80,7 @@ class DenierKind(StrEnum):
 
 
 class AdmissionDenial(Struct, frozen=True):
-    """By the webhook or policy of this name; `message` is empty without a reason."""
+    """`message` is empty without a reason."""
 
     kind: DenierKind
     name: str
@@ -91,7 +88,7 @@ class AdmissionDenial(Struct, frozen=True):
 
 
 class ApiError(RolloutError):
-    """The API server answered with a failure, or did not answer (`status` 0).
+    """A failure, or no answer (`status` 0).
 
     `retry_after` is in seconds. The author of a `denial` chose the status.
     """
@@ -123,11 +120,11 @@ class ApiError(RolloutError):
 
 
 class ApiUnavailableError(ApiError):
-    """No connection, no answer in time, or an overloaded API server (5xx)."""
+    """No connection, a timeout, or 5xx."""
 
 
 class ApiConflictError(ApiError):
-    """409: the object has changed, or was replaced."""
+    """409: the object has changed or was replaced."""
 
 
 class ApiNotFoundError(ApiError):
@@ -135,31 +132,31 @@ class ApiNotFoundError(ApiError):
 
 
 class ApiGoneError(ApiError):
-    """410: the resourceVersion or continue token is too old; list again."""
+    """410: a resourceVersion or token expired; list again."""
 
 
 class TooManyRequestsError(ApiError):
-    """429: a disruption budget allows no eviction, or flow control asks to retry."""
+    """429: a budget or flow control refuses."""
 
 
 class SshError(RolloutError):
-    """A command could not be run on a host."""
+    """A command could not be run."""
 
 
 class SshUnreachableError(SshError):
-    """The connection was refused, had no route, or broke."""
+    """No connection, or a broken one."""
 
 
 class SshRefusedError(SshUnreachableError):
-    """Nothing listens on the SSH port."""
+    """Nothing listens on the port."""
 
 
 class SshNoRouteError(SshUnreachableError):
-    """No packet reaches the host, such as while it is down."""
+    """No packet reaches the host."""
 
 
 class SshBrokenError(SshUnreachableError):
-    """Something answered at the SSH port, and then the connection broke."""
+    """The host answered, and then the connection broke."""
 
 
 class SshTimeoutError(SshError):
@@ -167,15 +164,15 @@ class SshTimeoutError(SshError):
 
 
 class SshStalledError(SshTimeoutError):
-    """Something answered at the SSH port, and then did not respond in time."""
+    """The host answered, and then stalled."""
 
 
 class SshAuthError(SshError):
-    """The host refused the user or the key."""
+    """The host refused the user or key."""
 
 
 class HostKeyError(SshError):
-    """The host key is unknown or has changed; `summary` is the message without keys."""
+    """The key is unknown or changed; `summary` omits keys."""
 
     def __init__(self, message: str, *, hint: str = "", summary: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -183,19 +180,19 @@ class HostKeyError(SshError):
 
 
 class GateError(RolloutError):
-    """A gate could not be asked, which counts as a refusal."""
+    """A gate without an answer refuses."""
 
 
 class StepError(RolloutError):
-    """A step failed, which ends the run of one node, never the program."""
+    """It ends one node's run, never the program."""
 
     exit_code = ExitCode.PARTIAL
 
 
 class DrainError(StepError):
-    """Pods could not be evicted, or did not terminate in time.
+    """Pods were not evicted, or did not terminate in time.
 
-    `needed_seconds`: a drain timeout that is long enough; 0 if none is.
+    `needed_seconds`: a timeout that suffices; 0 if none does.
     """
 
     def __init__(
@@ -206,11 +203,11 @@ class DrainError(StepError):
 
 
 class RebootError(StepError):
-    """The reboot could not be started or proved."""
+    """A reboot was not started or proved."""
 
 
 class FencedError(StepError):
-    """This process must not act: it lost the lock, or another rollout has marked the Node."""
+    """This process has lost the lock or the Node."""
 
 
 class DeclinedError(RolloutError):
@@ -220,11 +217,11 @@ class DeclinedError(RolloutError):
 
 
 class NotConfirmedError(DeclinedError):
-    """The operator did not confirm, which is not reported as an error."""
+    """The operator did not confirm: no error."""
 
 
 class StalePlanError(RolloutError):
-    """The cluster has changed since the plan was made."""
+    """The cluster has changed since the plan."""
 
     exit_code = ExitCode.STALE
 
@@ -234,10 +231,10 @@ class BlockedError(RolloutError):
 
 
 class LockedError(BlockedError):
-    """Another rollout is running or unfinished, so operate skips its pass."""
+    """Another rollout is unfinished, so operate skips its pass."""
 
 
 class InterruptedRunError(RolloutError):
-    """A signal or a deadline stopped the run before it started anything."""
+    """A signal or deadline came before anything started."""
 
     exit_code = ExitCode.INTERRUPTED

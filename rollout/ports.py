@@ -1,4 +1,4 @@
-"""Protocols that adapters implement. All implementations are safe to use from many threads."""
+"""Protocols that adapters implement, safe to use from many threads."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -15,32 +15,31 @@ Query = Mapping[str, str]
 
 
 class ClusterApi(Protocol):
-    """A Kubernetes API server, as raw JSON by path, such as `/api/v1/nodes`.
+    """A Kubernetes API server, as raw JSON by path (`/api/v1/nodes`).
 
-    Methods raise only `ApiError` and its subclasses, and return the answer's body: complete JSON of
-    the requested kind.
+    Methods return complete JSON of the requested kind, and raise only `ApiError`.
     """
 
     @property
     def server(self) -> str:
-        """Return the address of the API server."""
+        """Return the API server's address."""
 
     def server_time(self) -> datetime | None:
-        """Return the API server's clock in UTC, never fast and at most seconds slow.
+        """Return the API server's clock in UTC, never fast, seconds slow at most.
 
-        None before the first answer. Compare the API server's timestamps only with this clock.
+        None before the first answer. Compare its timestamps only with this clock.
         """
 
     def within(self, seconds: float) -> "ClusterApi":
         """Return this API server with a timeout for each answer."""
 
     def get(self, path: str, query: Query | None = None) -> bytes:
-        """Return the body of a GET."""
+        """Send a GET."""
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield the pages of a list with `limit` objects each (default 500; 0: all).
+        """Yield pages of `limit` objects (default 500; 0: all).
 
-        After `ApiGoneError`, an expired continue token, the earlier pages must not be used.
+        After `ApiGoneError`, discard the earlier pages.
         """
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
@@ -53,12 +52,12 @@ class ClusterApi(Protocol):
         """Send a JSON merge patch."""
 
     def delete(self, path: str, body: object | None = None) -> bytes:
-        """DELETE with `body` as DeleteOptions."""
+        """Send DeleteOptions as `body`."""
 
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Open a watch that lasts `seconds` and iterate over its lines."""
+        """Iterate over a watch's lines for `seconds`."""
 
 
 class CommandResult(Struct, frozen=True):
@@ -70,13 +69,10 @@ class CommandResult(Struct, frozen=True):
 
 
 class HostShell(Protocol):
-    """Runs fixed commands on one host. Raises `SshError` or a subclass.
-
-    `cli/wiring` chooses `ParamikoShell` or `AnsibleExecutor`, and adds `LoggedShell` for -vv.
-    """
+    """Runs commands on one host. Raises `SshError`."""
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Connect, run `command` and disconnect within `timeout` seconds."""
+        """Connect, run and disconnect within `timeout` seconds."""
 
     def run_if(
         self,
@@ -87,9 +83,9 @@ class HostShell(Protocol):
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` if the result of `question` is accepted; else return None.
+        """Run `command` if the answer to `question` is accepted, else return None.
 
-        That result must have the host's boot ID: `command` runs only in the same boot.
+        The answer must have the boot ID: `command` runs only in that boot.
         """
 
 
@@ -99,40 +95,40 @@ class HostExecutor(HostShell, Protocol):
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Yield each host's result as it arrives, from at most `concurrency` at once.
+        """Yield results as they arrive, from `concurrency` hosts at once.
 
-        After the generator is closed no more hosts are asked.
+        Closing the generator asks no more hosts.
         """
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
-        """Prepare for many commands to these hosts, or do nothing."""
+        """Prepare for many commands, or do nothing."""
 
 
 class Event(Protocol):
-    """Something to wait for, such as a `threading.Event` or news from a watch."""
+    """Something to wait for."""
 
     def wait(self, seconds: float, /) -> bool:
-        """Wait at most `seconds`; return whether it has happened."""
+        """Wait at most `seconds`; return whether it happened."""
 
 
 class Clock(Protocol):
     """Time. All waits use it, so that tests can skip them."""
 
     def now(self) -> datetime:
-        """Return the wall time in UTC; never compare it with another machine's."""
+        """Return the time in UTC; never compare it with another machine's."""
 
     def monotonic(self) -> float:
         """Return monotonic seconds."""
 
     def sleep(self, seconds: float) -> None:
-        """Return after this many seconds."""
+        """Sleep for these seconds."""
 
     def wait(self, event: "Event", seconds: float) -> bool:
-        """Wait at most `seconds` for the event; return whether it has happened."""
+        """Wait at most `seconds`; return whether it happened."""
 
 
 class Observer(Protocol):
-    """Receives all events. It must be quick and never raise."""
+    """Observers must be quick and never raise."""
 
     def notify(self, event: StepEvent) -> None:
         """Receive one event."""

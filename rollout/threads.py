@@ -1,7 +1,6 @@
-"""Work in daemon threads, which the exit of the program does not wait for.
+"""Work in daemon threads, which the program's exit does not wait for.
 
-Python joins the threads of an executor at exit, and would wait for an API server or a host that
-hangs.
+It would wait for an executor's threads, and so for a server or host that hangs.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -15,9 +14,8 @@ Result = TypeVar("Result")
 
 
 def in_background(work: Callable[[], Result], name: str) -> "Future[Result]":
-    """Run the work in a thread that the end of the program does not wait for."""
     future: Future[Result] = Future()
-    # A coroutine that waits for the future may be canceled. That does not cancel the work.
+    # Canceling a waiting coroutine must not cancel the work.
     future.set_running_or_notify_cancel()
     Thread(target=_fulfill, args=(future, work), name=name, daemon=True).start()
     return future
@@ -26,15 +24,14 @@ def in_background(work: Callable[[], Result], name: str) -> "Future[Result]":
 def side_by_side(
     items: Iterable[Item], work: Callable[[Item], Result], *, most: int, name: str
 ) -> Generator[tuple[Item, Result]]:
-    """Yield each item with its result, the first to finish first; at most `most` run at once.
+    """Yield results as they arrive; at most `most` run at once.
 
-    An exception of the work is raised here. Closing the generator starts no more work, and does
-    not wait for what is running.
+    Raises what the work raises. Closing the generator starts no more work, and waits for none.
     """
     pending = list(items)
     count = len(pending)
     done = SimpleQueue[tuple[Item, Future[Result]]]()
-    # All threads share one iterator, so that each item is taken once.
+    # Threads share it, so each item is taken once.
     shared = iter(pending)
 
     def work_on_items() -> None:
@@ -50,12 +47,11 @@ def side_by_side(
             item, future = done.get()
             yield item, future.result()
     finally:
-        # Ends the shared iterator, so that no thread takes another item.
+        # This ends the shared iterator, too.
         pending.clear()
 
 
 def _fulfill(future: "Future[Result]", work: Callable[[], Result]) -> None:
-    """Give the future the result or the exception of the work."""
     try:
         future.set_result(work())
     except BaseException as error:  # noqa: BLE001 - raised by the future's result()
