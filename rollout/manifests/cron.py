@@ -1,6 +1,6 @@
-"""Checks `spec.schedule` of a CronJob.
+"""Checks a CronJob's schedule in the API server's dialect.
 
-The API server's dialect of cron: `?` means `*`, Sunday is 0 and never 7; L, W and # are unknown.
+`?` means `*`, Sunday is never 7; L, W and # are unknown.
 """
 
 import calendar
@@ -14,7 +14,7 @@ _EVERY = re.compile(r"@every (?:[0-9]+[hms])+")
 _NUMBER = re.compile("[0-9]{1,9}")
 _ANY = ("*", "?")
 _EXAMPLE = "Write minute, hour, day of month, month and day of week, such as '0 1 * * 1-5'."
-# A leap year, because its February is longest.
+# Its February is longest.
 _LEAP_YEAR = 2024
 
 
@@ -37,9 +37,9 @@ _FIELDS = (
 
 
 def check_schedule(text: str) -> str:
-    """Return the schedule without surrounding spaces.
+    """Return the stripped schedule.
 
-    Raises `ValueError` if the API server would refuse it, or if it would never run.
+    Raises `ValueError` if it is invalid or never runs.
     """
     schedule = text.strip()
     if "TZ" in schedule:
@@ -80,7 +80,6 @@ def _parse_field(text: str, cron_field: _CronField) -> set[int]:
 
 
 def _parse_range(text: str, cron_field: _CronField) -> range:
-    """Return the numbers of `*`, `5`, `1-5`, `*/10`, `5/10` or `1-30/10`."""
     span, has_step, step_text = text.partition("/")
     step = 1
     if has_step:
@@ -93,7 +92,7 @@ def _parse_range(text: str, cron_field: _CronField) -> range:
     if has_end:
         last = _parse_number(last_text, text, cron_field)
     elif has_step:
-        # 5/10 means every tenth number from 5.
+        # 5/10 means every tenth from 5.
         last = cron_field.most
     if first > last:
         raise ValueError(f"{cron_field.title} {text!r}: the range ends before it begins.")
@@ -101,7 +100,7 @@ def _parse_range(text: str, cron_field: _CronField) -> range:
 
 
 def _parse_number(text: str, part: str, cron_field: _CronField) -> int:
-    """Parse a name or a number in a `part`, which an error quotes."""
+    """Parse a name or number; errors quote `part`."""
     number = cron_field.names.get(text.lower())
     if number is not None:
         return number

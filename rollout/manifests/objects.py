@@ -1,4 +1,4 @@
-"""Renders the objects of an installation from `templates/`, in the order of their creation."""
+"""Objects of an installation, in order of creation."""
 
 import json
 import math
@@ -19,7 +19,6 @@ from rollout.model import marks
 from rollout.model.policy import Policy
 from rollout.model.text import joined
 
-# A Kubernetes object.
 Json = dict[str, Any]
 
 DEFAULT_NAME = "node-rollout"
@@ -28,12 +27,12 @@ DEFAULT_ZONE = "Etc/UTC"
 SSH_SECRET = "rollout-ssh"  # noqa: S105 - a name
 FLEETLOCK_PORT = 8080
 _CLUSTER_WIDE = ""
-# The API server requires this key in Secrets of type kubernetes.io/ssh-auth.
+# Secrets of type kubernetes.io/ssh-auth require this key.
 SSH_KEY = "ssh-privatekey"
 
 
 class InstallationKind(StrEnum):
-    """A workload with all it needs, or only the roles for users."""
+    """A workload with all it needs, or only roles."""
 
     CRONJOB = "cronjob"
     DEPLOYMENT = "deployment"
@@ -57,7 +56,6 @@ class Installation(Struct, frozen=True, kw_only=True):
     lock_namespace: str = marks.LEASE_NAMESPACE
     image: str = ""
     policy: Policy = field(default_factory=Policy)
-    # Contents of files.
     settings: str = ""
     known_hosts: str = ""
     env_secret: str = ""
@@ -65,7 +63,7 @@ class Installation(Struct, frozen=True, kw_only=True):
     time_zone: str = DEFAULT_ZONE
     # Between two passes.
     every: int = 600
-    # How long a pass may take, in seconds.
+    # For one pass.
     deadline: int = 21600
     # After SIGTERM.
     grace: int = 60
@@ -74,7 +72,7 @@ class Installation(Struct, frozen=True, kw_only=True):
     metrics_port: int = 0
     tls_secret: str = ""
     cluster_ip: str = ""
-    # CIDR blocks; none means all.
+    # CIDR blocks; none allows all.
     networks: tuple[str, ...] = ()
 
     @property
@@ -83,7 +81,7 @@ class Installation(Struct, frozen=True, kw_only=True):
 
     @property
     def names_registry(self) -> bool:
-        """Return False for an image that nodes would pull from Docker Hub."""
+        """Whether nodes would not pull from Docker Hub."""
         host, slash, _ = self.image.partition("/")
         is_host = "." in host or ":" in host or host == "localhost"
         return bool(slash) and is_host
@@ -148,24 +146,24 @@ def _environment() -> Environment:
 def _scalar(value: object) -> str:
     """Write a value as JSON, which is one-line YAML."""
     if isinstance(value, Markup):
-        # It is YAML already: see `_literal_block`.
+        # `_literal_block` made it YAML.
         return value
     return json.dumps(value)
 
 
 def _literal_block(value: Json) -> Markup:
     text = yaml.dump(value, Dumper=_ManifestDumper, sort_keys=False, width=math.inf)
-    # PyYAML ends the document after a text with trailing empty lines.
+    # PyYAML adds this after trailing empty lines.
     return Markup(text.removesuffix("...\n"))  # noqa: S704
 
 
 def roles(installation: Installation) -> tuple[Json, ...]:
-    """Return a ClusterRole, and a Role for each namespace with rights of its own."""
+    """Return a ClusterRole, and Roles of namespaces."""
     list_rights = _RIGHTS_OF_KIND.get(installation.kind, operate_rights)
     rights = list_rights(installation.lock_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {_CLUSTER_WIDE: []}
     for right in rights:
-        # Access to a Namespace is reviewed within it, but only a ClusterRole can grant it.
+        # Only a ClusterRole can grant access to a Namespace.
         namespace = _CLUSTER_WIDE if right.resource == "namespaces" else right.namespace
         by_namespace.setdefault(namespace, []).append(right)
     return tuple(
@@ -183,7 +181,6 @@ def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
 
 
 def _role_rules(rights: Iterable[Right]) -> Iterator[Json]:
-    """Join the verbs of each resource, then resources with the same verbs."""
     verbs_by_resource: dict[tuple[str, str, str], set[str]] = {}
     for right in rights:
         resource = joined("/", right.resource, right.subresource)

@@ -1,5 +1,3 @@
-"""Sentences for findings, each registered in one of these modules."""
-
 # Importing these modules registers their sentences.
 from rollout.wording import blockers, drain, nodes, starts, warnings  # noqa: F401
 from rollout.wording.nodes import rescue_text

@@ -129,7 +129,7 @@ def _copies_lacking(finding: findings.CopiesLacking) -> Words:
 @words.register
 def _coordinator_active(finding: findings.CoordinatorActive) -> Words:
     coordinator = finding.coordinator
-    # MCO's Deployments do not show paused pools, so the blocker stays.
+    # MCO's Deployments do not show paused pools.
     conjunction = "and then" if coordinator.rival == Rival.MCO else "or"
     ignore = f"{conjunction} ignore it with --allow {coordinator.rival}"
     return Words(_what_it_does(coordinator), fix=f"{_how_to_stop(coordinator)}, {ignore}")
@@ -160,7 +160,7 @@ def _how_to_stop(coordinator: Coordinator) -> str:
 
 
 def _annotation_taking_lock(lock: LockAnnotation) -> str:
-    """Return NAME=JSON for `kubectl annotate`, which takes all of kured's lock."""
+    """Return NAME=JSON that takes all of kured's lock."""
     name = shell_word(lock.name)
     if lock.owners == 1:
         return f"""{name}='{{"nodeID":"manual"}}'"""
@@ -225,7 +225,6 @@ def _budget_never(finding: findings.BudgetNever) -> Words:
     if isinstance(finding.restart, Deployment):
         restart = "let rollout restart the Deployment (--set drain.restart=blocked)"
     elif isinstance(finding.restart, findings.NoSurge):
-        # Why a restart would not help.
         cause = f"{cause}, and {text(finding.restart)}"
     growth = ""
     if finding.replicas:
@@ -290,10 +289,7 @@ def rule_of(budget: Budget) -> str:
 
 
 def _fixes(*clauses: str) -> str:
-    """Return `add a replica, lower the PDB's minAvailable to 0, or use --disable-eviction`.
-
-    The last clause is always the same. Empty ones are left out.
-    """
+    """Join alternatives, and one that is always there."""
     alternatives = [clause for clause in clauses if clause]
     last = "use --disable-eviction"
     if not alternatives:
@@ -303,7 +299,7 @@ def _fixes(*clauses: str) -> str:
 
 
 def _relaxation(budget: Budget, healthy: int, *, unavailable: int) -> str:
-    """Return how to change the PDB so that it lets some healthy pods be unavailable."""
+    """Return how to let healthy pods be unavailable."""
     if budget.max_unavailable:
         return f"raise the PDB's maxUnavailable to {unavailable}"
     # A critical rule is a setting, whose keys have hyphens.

@@ -64,7 +64,7 @@ def why_not_evicted(reasons: Sequence[findings.PodFinding]) -> str:
 
 
 def awaited_text(pods: Sequence[AwaitedPod], now: datetime | None) -> str:
-    """Return text such as `waits for 2 jobs to finish (ml/train-7, 34m so far)`."""
+    """Return `waits for 2 jobs to finish (ml/train-7, 34m so far)`."""
     number = len({pod.name for pod in pods})
     noun = "job" if all(pod.job for pod in pods) else "pod"
     first = pods[0]
@@ -85,7 +85,7 @@ def _still_running(finding: StillRunning) -> Words:
 
 @words.register
 def _restarting(finding: findings.Restarting) -> Words:
-    """Say it in the words of `kubectl rollout status`."""
+    """Use the words of `kubectl rollout status`."""
     name = f"Deployment {finding.deployment}"
     progress = finding.progress
     available = f"{progress.available} of {progress.updated} updated replicas are available"
@@ -129,13 +129,13 @@ def why_fits_nowhere(nowhere: Nowhere) -> str:
 
 
 def _requests_text(requests: Resources) -> str:
-    """Return `500m CPU, 512Mi memory, 1 nvidia.com/gpu`; empty without requests."""
+    """Return `500m CPU, 512Mi memory, 1 nvidia.com/gpu`, or empty."""
     amounts = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
     return ", ".join(_amount_text(name, amount) for name, amount in amounts if amount)
 
 
 def _shortage_text(shortage: Shortage | None) -> str:
-    """Return what other nodes lack; None if no single resource explains it."""
+    """Return what nodes lack; None if no single resource explains it."""
     if shortage is None:
         return "each lacks at least one of them"
     if shortage.resource.startswith(HOST_PORT):
@@ -150,14 +150,13 @@ def _shortage_text(shortage: Shortage | None) -> str:
 
 
 def _amount_text(resource: str, amount: int) -> str:
-    """Return `500m CPU`; the amount is in millicores, bytes or units."""
+    """The amount is in millicores, bytes or units."""
     match resource:
         case "CPU":
             return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"
         case "memory":
             return f"{amount // _MEBIBYTE}Mi memory"
         case _ if resource.startswith(HOST_PORT):
-            # Each port is its own resource.
             return resource
         case _:
             return f"{amount} {resource}"

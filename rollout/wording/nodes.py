@@ -64,7 +64,7 @@ def _cordoned_by_other(finding: findings.CordonedByOther) -> Words:
     if finding.mark is None:
         fix = "to reboot it anyway and leave it cordoned, use --allow cordoned"
         return Words("cordoned manually", fix=fix, note="")
-    # Another coordinator's mark on the node says why it is cordoned.
+    # The mark says why it is cordoned.
     mark = words(finding.mark)
     return Words(f"cordoned; {mark.cause}", fix=mark.fix, note=mark.cause)
 
@@ -169,7 +169,7 @@ def _held_version(finding: findings.HeldVersion) -> Words:
     if finding.by:
         cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
         return Words(cause, fix=_release_commands(finding.version))
-    # A node that succeeds later is removed from the list, but the hold stays.
+    # A node that succeeds later leaves the list, but the hold stays.
     nodes = "nodes that later succeeded"
     if finding.nodes:
         number = counted(len(finding.nodes), "node")
@@ -234,7 +234,7 @@ def _node_backing_off(finding: findings.NodeBackingOff) -> Words:
 
 
 def failure_clause(failures: NodeFailures, when: str = "") -> str:
-    """Return a clause such as `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
+    """Return `failed at TIME (rolled-back, 2 times in a row)`.
 
     `when` replaces the time.
     """
@@ -312,7 +312,6 @@ def _rival_on_host(finding: findings.RivalOnHost) -> Words:
             stop = f"make Zincati use `rollout fleetlock serve`, run `{mask}` on the host"
         case SelfReboot():
             cause, stop = SELF_REBOOTS[finding.rival]
-            # The others are stopped by a command.
             if finding.rival not in STOPPED_BY_SETTING:
                 stop = f"run `{stop}` on it"
         case _:
@@ -342,7 +341,7 @@ def _drain_blocked(finding: findings.DrainBlocked) -> Words:
 
 
 def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
-    """Return why the host finds no updates; empty if it does, or if unknown."""
+    """Return why the host finds no updates, or empty."""
     match update.checks:
         case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED | CheckState.DISABLED:
             return service_text(update.check_unit, update.checks)
@@ -366,5 +365,5 @@ def _last_check(update: UpdateStanding, now: datetime | None) -> str:
 
 
 def rescue_text(problem: str, output: Sequence[str]) -> str:
-    """Return how `reboot.rescue` ended; without a `problem` it succeeded."""
+    """Without a `problem`, `reboot.rescue` succeeded."""
     return joined(": ", problem or "reboot.rescue succeeded", "; ".join(output))

@@ -10,7 +10,7 @@ from rollout.wording.drain import why_fits_nowhere
 from rollout.wording.words import Words, cause_of, words
 
 _MOST_USERS = 3
-# One string for tens of thousands of pods, to save memory.
+# One string for many pods saves memory.
 _LOCAL_STORAGE_IS_LOST = (
     "emptyDir data will be lost (to block the eviction of such pods, use --no-delete-emptydir-data)"
 )
@@ -122,7 +122,7 @@ def _budget_surged(finding: findings.BudgetSurged) -> Words:
 @words.register
 def _down_meanwhile(finding: findings.DownMeanwhile) -> Words:
     because = why_fits_nowhere(finding.nowhere)
-    # One line of a screen may stand for several pods, so no word is singular.
+    # A line may stand for several pods, so no word is singular.
     remedy = _remedy(finding.nowhere)
     return Words(f"will be down until the reboot is done: {because}; to avoid this, {remedy}")
 

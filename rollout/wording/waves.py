@@ -10,13 +10,13 @@ from rollout.wording.words import Words, cause_of, object_name
 
 
 def full_reason(reason: findings.WaveReason) -> str:
-    """Return `pool db: one at a time; waits for PDB shop/cart, ...`."""
+    """Return `pool db: one at a time; waits for PDB shop/cart`."""
     limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
     return joined("; ", limit, _delay_words(reason.delay).cause)
 
 
 def table_note(reason: findings.WaveReason) -> str:
-    """Return a note for a table; empty for an ordinary wave."""
+    """Return a note; empty for an ordinary wave."""
     return joined("; ", table_note_without_delay(reason), _delay_words(reason.delay).note or "")
 
 
@@ -37,7 +37,6 @@ def _part_title(part: findings.WavePart) -> str:
 
 
 def limit_words(limit: findings.WaveLimit) -> Words:
-    """Return why the wave has no more nodes."""
     match limit:
         case findings.OneAtATime():
             phrase = Words("one at a time", note="")
@@ -62,7 +61,6 @@ def limit_words(limit: findings.WaveLimit) -> Words:
 
 
 def _conflict_words(conflict: findings.WaveConflict) -> Words:
-    """Return what would go wrong with one more node in the wave."""
     match conflict:
         case findings.PoolFull(pool=pool, allowed=allowed):
             return _with_same_note(f"at most {counted(allowed, 'node')} of the pool {pool} at once")
@@ -94,7 +92,6 @@ def _limited(name: str, consequence: str) -> Words:
 
 
 def _delay_words(delay: findings.BudgetDelay | None) -> Words:
-    """Return which budget slows the wave's drains down; empty for none."""
     if delay is None:
         return Words("")
     name = _budget_name(delay.budget)

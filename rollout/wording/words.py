@@ -14,9 +14,9 @@ class Words(Struct, frozen=True):
     cause: str
     # What to do, or empty.
     fix: str = ""
-    # The cause without particulars such as host keys; None if it is the same.
+    # Without particulars such as host keys; None if the same.
     brief: str | None = None
-    # What a table adds to the state, if anything; None if it is the brief cause.
+    # What a table adds, if anything; None for `brief`.
     note: str | None = None
 
 
@@ -36,7 +36,7 @@ def brief_of(finding: Finding) -> str:
 
 
 def note_of(finding: Finding) -> str:
-    """Return what a table adds to the state, or empty."""
+    """Return what a table adds, or empty."""
     phrase = words(finding)
     return brief_of(finding) if phrase.note is None else phrase.note
 
@@ -60,7 +60,7 @@ def object_name(key: str) -> str:
 
 
 def unavailable_limit(limit: Count | int, pool: str) -> str:
-    """Return the setting and its limit; `pool` is empty for the rollout's."""
+    """`pool` is empty for the rollout's limit."""
     if pool:
         return f"max-unavailable {limit} of the pool {pool}"
     return f"--max-unavailable {limit}"
