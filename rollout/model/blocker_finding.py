@@ -18,7 +18,7 @@ _REFUSALS = {
 
 
 class BlockerFinding(Finding, frozen=True):
-    """A reason for a blocker of a plan."""
+    """A blocker's reason."""
 
     kind: ClassVar[BlockerKind]
 
@@ -34,14 +34,14 @@ class AwayNotReady(NodeAway, frozen=True):
 
 
 class AwayFailed(NodeAway, frozen=True):
-    """The node failed in a rollout and is still cordoned."""
+    """The node failed, and is still cordoned."""
 
     # Empty if unknown.
     run_id: str
 
 
 class AwayStarted(NodeAway, frozen=True):
-    """A rollout has begun the node and not returned it."""
+    """A rollout has not returned the node."""
 
     run_id: str
 
@@ -69,7 +69,7 @@ class LimitUsedUp(BlockerFinding, frozen=True):
     kind = BlockerKind.NODES_UNAVAILABLE
     away: NodeAway
     limit: Count
-    # The pool whose limit it is; empty for the rollout's.
+    # Empty for the rollout's limit.
     pool: str = ""
 
 
@@ -81,7 +81,7 @@ class ControlPlaneAway(BlockerFinding, frozen=True):
 
 
 class StaticPodUnready(BlockerFinding, frozen=True):
-    """A static control-plane pod elsewhere is not Ready."""
+    """A static control-plane pod is unready."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
     node: str
@@ -89,16 +89,15 @@ class StaticPodUnready(BlockerFinding, frozen=True):
 
 
 class EtcdMajorityLost(BlockerFinding, frozen=True):
-    """Without `node`, etcd would have only `left` of the `needed` members."""
+    """etcd would lose its majority."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
     node: str
     members: int
     needed: int
     left: int
-    # The nodes with unhealthy members.
+    # Nodes with unhealthy members.
     lacking: tuple[str, ...]
-    # There are so few members that none may be lost.
     is_too_small: bool
 
 
@@ -125,18 +124,18 @@ class CoordinatorActive(BlockerFinding, frozen=True):
 
 
 class PodRefused(BlockerFinding, frozen=True):
-    """The drain refuses to evict the pod."""
+    """The drain refuses the pod."""
 
     reasons: tuple[PodFinding, ...]
 
     @property
     def kind(self) -> BlockerKind:  # type: ignore[override]
-        """Return the kind of the first reason."""
+        """Return the first reason's kind."""
         return _REFUSALS[self.reasons[0].kind]
 
 
 class StuckTerminating(BlockerFinding, frozen=True):
-    """The pod's grace period ended longer ago than the drain waits."""
+    """The pod is overdue for longer than `timeout`."""
 
     kind = BlockerKind.STUCK_TERMINATING
     overdue: Duration
@@ -159,7 +158,7 @@ class BudgetUncounted(BlockerFinding, frozen=True):
 
 
 class BudgetUnscaled(BlockerFinding, frozen=True):
-    """The budget counts by a scale, which its pods lack."""
+    """The budget needs a scale, which its pods lack."""
 
     kind = BlockerKind.BUDGET_NEVER
     budget: Budget
@@ -168,7 +167,7 @@ class BudgetUnscaled(BlockerFinding, frozen=True):
 
 
 class SurgeObstacle(StrEnum):
-    """Why a restart cannot start a pod's replacement first."""
+    """Why no replacement starts first."""
 
     STATEFUL_SET = "stateful-set"
     PAUSED = "paused"
@@ -179,7 +178,7 @@ class SurgeObstacle(StrEnum):
 
 
 class NoSurge(Finding, frozen=True):
-    """drain.restart does not help pods of this owner."""
+    """drain.restart does not help this owner."""
 
     owner: str
     obstacle: SurgeObstacle
@@ -190,35 +189,33 @@ class BudgetNever(BlockerFinding, frozen=True):
 
     kind = BlockerKind.BUDGET_NEVER
     budget: Budget
-    # How many of its pods have ended.
     ended: int
-    # How many more replicas would open it; 0 if no number does.
+    # Replicas to add; 0 if none would help.
     replicas: int
     healthy: int
-    # What drain.restart would restart, or why that does not help; None for other owners.
+    # None for owners that drain.restart ignores.
     restart: Deployment | NoSurge | None
 
 
 class BudgetUnhealthy(BlockerFinding, frozen=True):
-    """Pods of the budget have not been ready for a long time."""
+    """The pods have long been unready."""
 
     kind = BlockerKind.BUDGET_UNHEALTHY
     budget: Budget
     unready: tuple[str, ...]
-    # When the first of them became unready.
+    # When the first became unready.
     since: str
     # unhealthyPodEvictionPolicy would let the node's pods go.
     is_policy_enough: bool
 
 
 class FitsNowhere(BlockerFinding, frozen=True):
-    """More pods of the budget fit nowhere else than may be away."""
+    """More pods fit nowhere else than may be away."""
 
     kind = BlockerKind.FITS_NOWHERE
     budget: Budget
-    # The pods, and why the first fits nowhere.
     lost: tuple[str, ...]
     obstacle: Nowhere
-    # How many pods may be away, and how many can be healthy.
+    # Pods that may be away, and that can be healthy.
     away: int
     healthy: int

@@ -25,7 +25,7 @@ class VerdictReason(StrEnum):
 
 
 class PodFinding(Finding, frozen=True):
-    """A reason to leave or refuse a pod."""
+    """Why a pod is left or refused."""
 
     kind: ClassVar[VerdictReason]
 
@@ -37,7 +37,7 @@ class NotSelected(PodFinding, frozen=True):
 
 
 class OverduePod(PodFinding, frozen=True):
-    """The grace period ended `overdue` seconds ago, and the drain waits only for `patience`."""
+    """The drain waits only `patience` seconds after the grace period."""
 
     kind = VerdictReason.OVERDUE
     overdue: int
@@ -83,7 +83,7 @@ class UnmanagedPod(PodFinding, frozen=True):
 
 
 class Restarting(Finding, frozen=True):
-    """The drain waits until a Deployment has replaced its pods."""
+    """A Deployment is replacing its pods."""
 
     deployment: str
     progress: DeploymentProgress
@@ -92,13 +92,13 @@ class Restarting(Finding, frozen=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the pods will not be replaced."""
-        # An unobserved change has the progress of the one before.
+        """Whether the old pods will stay."""
+        # An unobserved change has the earlier one's progress.
         return self.is_reverted or (self.progress.is_observed and self.progress.is_late)
 
 
 class PlacementRule(Enum):
-    """A rule about other pods that excludes nodes."""
+    """A rule about other pods."""
 
     OWN_ANTI_AFFINITY = "own-anti-affinity"
     OTHERS_ANTI_AFFINITY = "others-anti-affinity"
@@ -107,17 +107,17 @@ class PlacementRule(Enum):
 
 
 class Shortage(Struct, frozen=True):
-    """A resource of which no node has enough free."""
+    """A resource that no node has enough of."""
 
     resource: str
-    # Free on all nodes together, and at most on one.
+    # Free on all nodes, and at most on one.
     total: int
     most: int
     is_enough_in_total: bool
 
 
 class NoNodeMatches(Struct, frozen=True):
-    """No other schedulable node fits the pod's labels and tolerations."""
+    """No other node fits the pod's labels and tolerations."""
 
 
 class VolumeElsewhere(Struct, frozen=True):
@@ -135,7 +135,7 @@ class NoRoom(Struct, frozen=True):
 
 
 class RulesExclude(Struct, frozen=True):
-    """These rules together exclude every other node."""
+    """The rules exclude every other node."""
 
     rules: tuple[PlacementRule, ...]
 

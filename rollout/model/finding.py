@@ -1,4 +1,4 @@
-"""Findings: typed reasons to leave out, block, warn, hold, refuse, skip or fail."""
+"""Typed reasons, whose sentences are in `rollout.wording`."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,16 +15,15 @@ from rollout.model.rivals import Rival, SelfReboot
 
 
 class Finding(Struct, frozen=True):
-    """A reason, with the values that its sentence needs."""
+    """A reason, with its sentence's values."""
 
-    # The word in JSON.
     kind: ClassVar[StrEnum]
     # A later run may start the node.
     is_for_later: ClassVar[bool] = False
 
 
 class NodeFinding(Finding, frozen=True):
-    """Why a node is not in a plan, or may not reboot now."""
+    """Why a node is not planned, or may not reboot."""
 
     kind: ClassVar[ExclusionReason]
 
@@ -43,7 +42,7 @@ class VirtualNode(NodeFinding, frozen=True):
 
 
 class OtherSystem(NodeFinding, frozen=True):
-    """rollout does not reboot this operating system."""
+    """rollout does not reboot this system."""
 
     kind = ExclusionReason.UNSUPPORTED
     system: str
@@ -56,7 +55,7 @@ class NodeDeleting(NodeFinding, frozen=True):
 
 
 class NodeLeaving(NodeFinding, frozen=True):
-    """`remover` is about to remove the machine, as its taint says."""
+    """The machine is about to be removed."""
 
     kind = ExclusionReason.DELETING
     remover: str
@@ -80,18 +79,17 @@ class LeftCordoned(NodeFinding, frozen=True):
 
 
 class RivalMark(NodeFinding, frozen=True):
-    """Annotations or labels show that another coordinator works on the node."""
+    """Another coordinator marked the node."""
 
     kind = ExclusionReason.RIVAL
     rival: Rival
     marks: tuple[str, ...]
-    # The value of a single mark, if it matters.
     value: str
     commands: tuple[str, ...]
 
 
 class RivalPod(NodeFinding, frozen=True):
-    """A pod of the system-upgrade-controller works on the node."""
+    """The system-upgrade-controller works on the node."""
 
     kind = ExclusionReason.RIVAL
     rival: Rival
@@ -107,7 +105,7 @@ class RivalOnHost(NodeFinding, frozen=True):
 
 
 class CordonedByOther(NodeFinding, frozen=True):
-    """Someone else cordoned the node, perhaps the coordinator of `mark`."""
+    """Someone else cordoned the node, perhaps `mark`'s coordinator."""
 
     kind = ExclusionReason.CORDONED
     mark: RivalMark | None
@@ -121,21 +119,21 @@ class MaintainedByOther(NodeFinding, frozen=True):
 
 
 class UnknownMark(NodeFinding, frozen=True):
-    """This version does not know an annotation of rollout."""
+    """This version does not know the annotation."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
     annotation: str
 
 
 class MissingMark(NodeFinding, frozen=True):
-    """A begun node lacks an annotation that rollout always writes."""
+    """A begun node lacks the annotation."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
     annotation: str
 
 
 class InvalidMark(NodeFinding, frozen=True):
-    """An annotation of rollout has an invalid value."""
+    """The annotation's value is invalid."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
     annotation: str
@@ -150,7 +148,7 @@ class NodePaused(NodeFinding, frozen=True):
 
 
 class PausedByAnnotation(NodeFinding, frozen=True):
-    """An annotation pauses the node; who set it is unknown."""
+    """An annotation pauses the node."""
 
     kind = ExclusionReason.PAUSED
     annotation: str
@@ -165,7 +163,7 @@ class AllNodesPaused(NodeFinding, frozen=True):
 
 
 class NoHost(NodeFinding, frozen=True):
-    """The inventory has no host for the Node."""
+    """The inventory lacks the host."""
 
     kind = ExclusionReason.UNREACHABLE
 
@@ -179,47 +177,45 @@ class ProbeFailed(NodeFinding, frozen=True):
 
 
 class HostUnreachable(ProbeFailed, frozen=True):
-    """SSH to the host failed."""
+    """SSH failed."""
 
     kind = ExclusionReason.UNREACHABLE
 
 
 class HostMismatch(ProbeFailed, frozen=True):
-    """The host that answered is not the Node's."""
+    """Another host answered."""
 
     kind = ExclusionReason.WRONG_HOST
 
 
 class StatusUnreported(ProbeFailed, frozen=True):
-    """The host did not say whether it needs a reboot."""
+    """The host reported no status."""
 
     kind = ExclusionReason.UNKNOWN_STATUS
 
 
 class RebootNotNeeded(NodeFinding, frozen=True):
-    """No source that was asked reports that a reboot is needed."""
+    """No source asks for a reboot."""
 
     kind = ExclusionReason.NO_UPDATE
     answers: tuple[str, ...]
-    # The flag that asks sources which report a reboot, or empty.
+    # The flag for sources that report one, or empty.
     detect_flag: str = ""
-    # `--allow idle` would reboot the host.
     may_reboot_idle: bool = False
 
 
 class SourcesSilent(NodeFinding, frozen=True):
-    """The sources that were asked do not know whether a reboot is needed."""
+    """The sources do not know."""
 
     kind = ExclusionReason.UNKNOWN_STATUS
     answers: tuple[str, ...]
     unasked_sources: tuple[Source, ...] = ()
-    # The flag that asks these sources, too.
     detect_flag: str = ""
     lacks_engine: bool = False
 
 
 class OtherVersionRuns(NodeFinding, frozen=True):
-    """The host does not run the version of the rollback."""
+    """The rollback's version does not run."""
 
     kind = ExclusionReason.NO_UPDATE
     running: str
@@ -227,7 +223,7 @@ class OtherVersionRuns(NodeFinding, frozen=True):
 
 
 class NoPreviousVersion(NodeFinding, frozen=True):
-    """The host cannot boot an earlier version."""
+    """The host has no earlier version."""
 
     kind = ExclusionReason.NO_PREVIOUS_VERSION
     answer: str
@@ -238,12 +234,11 @@ class PreviousVersionUnknown(NodeFinding, frozen=True):
 
     kind = ExclusionReason.UNKNOWN_STATUS
     answer: str
-    # The SSH user, who may lack the rights to find out.
     user: str
 
 
 class PreviousVersionChanged(NodeFinding, frozen=True):
-    """The host would return to another version than planned."""
+    """The earlier version is not as planned."""
 
     kind = ExclusionReason.NO_PREVIOUS_VERSION
     planned: str
@@ -255,25 +250,24 @@ class HeldVersion(NodeFinding, frozen=True):
 
     kind = ExclusionReason.VERSION_HELD
     version: str
-    # The nodes on which it failed; none if all of them succeeded later.
+    # Empty if all failed nodes succeeded later.
     nodes: tuple[str, ...]
-    # The last failure, or when someone's hold began.
+    # When it last failed, or was held by someone.
     at: str
-    # Who holds it; empty if its failures do.
+    # Empty if failures hold it.
     by: str = ""
 
 
 class UncountedVersion(NodeFinding, frozen=True):
-    """Failures of the version cannot be remembered, because too many others are held."""
+    """The memory has no room for the version."""
 
     kind = ExclusionReason.VERSION_HELD
     version: str
-    # How many other versions are held.
     others: int
 
 
 class MaybeHeldVersion(NodeFinding, frozen=True):
-    """The unknown staged version may be a held one."""
+    """The unknown staged version may be held."""
 
     kind = ExclusionReason.VERSION_HELD
     held: HeldVersion | UncountedVersion
@@ -285,46 +279,44 @@ class MaybeHeldVersion(NodeFinding, frozen=True):
 
 
 def held_version(finding: Finding | None) -> str:
-    """Return the version that the finding holds, or empty."""
+    """Return the finding's held version, or empty."""
     if isinstance(finding, HeldVersion | UncountedVersion | MaybeHeldVersion):
         return finding.version
     return ""
 
 
 class NoEvidence(NodeFinding, frozen=True):
-    """`cluster` has not proved the version."""
+    """`cluster` lacks proof of the version."""
 
     kind = ExclusionReason.UNPROVEN
     # Empty if unknown.
     version: str
     cluster: str
     versions_with_evidence: tuple[str, ...]
-    # Why other evidence does not count.
     why_others_rejected: tuple[str, ...]
 
 
 class Shortfall(NamedTuple):
-    """How many there are, and have to be."""
+    """A count, and how many are needed."""
 
     reached: int
     needed: int
 
 
 class EvidenceShort(NodeFinding, frozen=True):
-    """`cluster` proved the version on too few nodes, for too few hours, or with failures."""
+    """`cluster` has too little proof, or failures."""
 
     kind = ExclusionReason.UNPROVEN
     version: str
     cluster: str
-    # Reasons by node.
     failed: Mapping[str, str]
-    # Of nodes that have proved the version, and of hours since then; None if enough.
+    # None if enough.
     nodes: Shortfall | None
     hours: Shortfall | None
 
 
 class NodeBackingOff(NodeFinding, frozen=True):
-    """The node failed, and is not tried again before `until`."""
+    """The node is not retried before `until`."""
 
     kind = ExclusionReason.FAILED_RECENTLY
     node: str
@@ -333,7 +325,7 @@ class NodeBackingOff(NodeFinding, frozen=True):
 
 
 class NoSudo(NodeFinding, frozen=True):
-    """The SSH user may not reboot the host."""
+    """The SSH user may not reboot."""
 
     kind = ExclusionReason.NO_SUDO
     user: str
@@ -355,21 +347,21 @@ class RebootBlocked(NodeFinding, frozen=True):
 
 
 class ShutdownScheduled(NodeFinding, frozen=True):
-    """A shutdown is scheduled on the host."""
+    """A shutdown is scheduled."""
 
     kind = ExclusionReason.SHUTDOWN_PENDING
     schedule: str
 
 
 class OwnNodeOnly(NodeFinding, frozen=True):
-    """rollout runs on the node, in a pod that fits nowhere else."""
+    """rollout's own pod fits nowhere else."""
 
     kind = ExclusionReason.OWN_NODE
     pod: str
 
 
 class OwnNodeDeferred(NodeFinding, frozen=True):
-    """rollout runs on the node; the next run takes it, from elsewhere."""
+    """The next run takes rollout's own node."""
 
     kind = ExclusionReason.DEFERRED
     pod: str
@@ -384,11 +376,11 @@ class DrainBlocked(NodeFinding, frozen=True):
 
 
 class StillRunning(NodeFinding, frozen=True):
-    """Pods of the node have not completed within `timeout`."""
+    """Pods have not completed within `timeout`."""
 
     kind = ExclusionReason.STILL_RUNNING
     is_for_later = True
-    # How long each Job or pod has run, in whole minutes; None in the first.
+    # By Job or pod, in whole minutes; None in the first.
     ran: Mapping[str, Duration | None]
     timeout: Duration
 
@@ -414,13 +406,13 @@ class StartKind(StrEnum):
 
 
 class StartFinding(Finding, frozen=True):
-    """A reason not to start a node, a wave, or the rest."""
+    """Why a node, a wave or the rest waits."""
 
     kind: ClassVar[StartKind]
 
 
 class WindowClosed(StartFinding, frozen=True):
-    """No window is open, or it is the time of a freeze."""
+    """No window is open, or a freeze applies."""
 
     kind = StartKind.WINDOW
     is_for_later = True
@@ -429,26 +421,26 @@ class WindowClosed(StartFinding, frozen=True):
 
 
 class NoWindowAhead(StartFinding, frozen=True):
-    """No window is open or opens within two years."""
+    """No window opens within two years."""
 
     kind = StartKind.WINDOW
     freezes: tuple[str, ...]
 
 
 class WindowTooShort(StartFinding, frozen=True):
-    """The node needs longer than the window has left."""
+    """The window ends too soon."""
 
     kind = StartKind.WINDOW
     is_for_later = True
     left: Duration
     needed: Duration
     ends_in_freeze: bool
-    # Empty if no window opens within two years.
+    # Empty if none opens within two years.
     opens: str
 
 
 class NoWindowFits(StartFinding, frozen=True):
-    """The node needs longer than any window."""
+    """No window is long enough."""
 
     kind = StartKind.WINDOW
     needed: Duration
@@ -464,21 +456,21 @@ class DeadlineTooNear(StartFinding, frozen=True):
 
 
 class MemoryUnreadable(StartFinding, frozen=True):
-    """The failure memory cannot be read."""
+    """The memory cannot be read."""
 
     kind = StartKind.MEMORY
     problem: str
 
 
 class MemoryUnwritable(StartFinding, frozen=True):
-    """A failure of the node could not be remembered."""
+    """A failure could not be remembered."""
 
     kind = StartKind.MEMORY
     problem: str
 
 
 class BlockingPods(StartFinding, frozen=True):
-    """Pods of gates.blocking-pod-selector run on the node."""
+    """Pods match gates.blocking-pod-selector."""
 
     kind = StartKind.BLOCKING_POD
     pods: tuple[str, ...]
@@ -486,7 +478,7 @@ class BlockingPods(StartFinding, frozen=True):
 
 
 class BlockedNow(StartFinding, frozen=True):
-    """A blocker that the plan did not have."""
+    """The plan did not have this blocker."""
 
     kind = StartKind.BLOCKED
     object: str
@@ -494,7 +486,7 @@ class BlockedNow(StartFinding, frozen=True):
 
 
 class ControllerMoving(StartFinding, frozen=True):
-    """A controller must first move its pods off another node in flight."""
+    """The controller must first leave `node`."""
 
     kind = StartKind.BLOCKED
     controller: str
@@ -516,7 +508,7 @@ class AlertsUnreadable(StartFinding, frozen=True):
 
 
 class AlertsNotAsked(StartFinding, frozen=True):
-    """The rules name a Prometheus that this process does not ask."""
+    """This process does not ask the rules' Prometheus."""
 
     kind = StartKind.ALERT
     is_for_later = True
@@ -532,7 +524,7 @@ class ObjectUnhealthy(StartFinding, frozen=True):
 
 
 class ObjectHealthUnknown(StartFinding, frozen=True):
-    """An object of gates.healthy is unreadable, or its expression has no answer."""
+    """The object or its health cannot be read."""
 
     kind = StartKind.HEALTH
     resource: str
@@ -540,7 +532,7 @@ class ObjectHealthUnknown(StartFinding, frozen=True):
 
 
 class GateTimeout(Finding, frozen=True):
-    """A gate has held the node for longer than gates.timeout."""
+    """A gate has held longer than gates.timeout."""
 
     is_for_later = True
     held: Finding
@@ -548,44 +540,44 @@ class GateTimeout(Finding, frozen=True):
 
     @property
     def kind(self) -> StrEnum:  # type: ignore[override]
-        """Return the kind of what holds the node."""
+        """Return the kind of `held`."""
         return self.held.kind
 
 
 class WaveNotConfirmed(StartFinding, frozen=True):
-    """Someone was asked and did not confirm."""
+    """The operator did not confirm."""
 
     kind = StartKind.NOT_CONFIRMED
     wave: int
 
 
 class CommandRefused(StartFinding, frozen=True):
-    """gates.command holds the rollout, with this answer."""
+    """gates.command refused, with this answer."""
 
     kind = StartKind.COMMAND
     answer: str
 
 
 class StopRequested(StartFinding, frozen=True):
-    """Someone asked the rollout to stop."""
+    """Someone stopped the rollout."""
 
     kind = StartKind.STOPPED
 
 
 class DeadlineReached(StartFinding, frozen=True):
-    """The time of --active-deadline is up."""
+    """--active-deadline is over."""
 
     kind = StartKind.STOPPED
 
 
 class LockLost(StartFinding, frozen=True):
-    """This process no longer holds the lock."""
+    """This process lost the lock."""
 
     kind = StartKind.LOCK_LOST
 
 
 class NodeMarkedByOther(StartFinding, frozen=True):
-    """Another rollout has marked a node that this one has started, although it holds the lock."""
+    """Another rollout marked a node, despite our lock."""
 
     # The published word is older than this reason.
     kind = StartKind.LOCK_LOST
@@ -628,7 +620,7 @@ class ApiUnavailable(StartFinding, frozen=True):
 
 
 class RestBlocked(StartFinding, frozen=True):
-    """Only nodes that had begun were finished, for this reason."""
+    """Only begun nodes were finished."""
 
     kind = StartKind.BLOCKED
     message: str

@@ -12,13 +12,13 @@ from rollout.model.quantity import Duration
 
 
 class WarningFinding(Finding, frozen=True):
-    """A reason for a warning of a plan."""
+    """A warning's reason."""
 
     kind: ClassVar[WarningKind]
 
 
 class PodWarning(WarningFinding, frozen=True):
-    """The drain goes on in spite of this finding about a pod, at a cost."""
+    """The drain goes on, at a cost."""
 
     kind = WarningKind.POD
     finding: PodFinding
@@ -33,13 +33,13 @@ class CriticalUnready(WarningFinding, frozen=True):
 
 
 class StaysHere(WarningFinding, frozen=True):
-    """The pod tolerates the cordon and fits on no other node."""
+    """The pod tolerates the cordon and fits nowhere else."""
 
     kind = WarningKind.POD
 
 
 class TerminatingLate(WarningFinding, frozen=True):
-    """The grace period ended `overdue` ago, and the drain waits."""
+    """The drain waits, although the pod is `overdue`."""
 
     kind = WarningKind.TERMINATING
     overdue: Duration
@@ -47,7 +47,7 @@ class TerminatingLate(WarningFinding, frozen=True):
 
 
 class LongGrace(WarningFinding, frozen=True):
-    """The pod's `grace` is not shorter than the drain's `timeout`."""
+    """`grace` is not shorter than `timeout`."""
 
     kind = WarningKind.LONG_GRACE
     grace: Duration
@@ -68,7 +68,7 @@ class RookOpens(WarningFinding, frozen=True):
 
 
 class LongCompletion(WarningFinding, frozen=True):
-    """The pod is likely to run longer than the drain waits."""
+    """The pod is likely to outlast the drain's wait."""
 
     kind = WarningKind.LONG_COMPLETION
     left: Duration
@@ -77,7 +77,7 @@ class LongCompletion(WarningFinding, frozen=True):
 
 
 class BudgetClosed(WarningFinding, frozen=True):
-    """The budget currently allows no evictions."""
+    """The budget allows no eviction now."""
 
     kind = WarningKind.BUDGET_WAITING
     healthy: int
@@ -85,31 +85,31 @@ class BudgetClosed(WarningFinding, frozen=True):
 
 
 class BudgetManaged(WarningFinding, frozen=True):
-    """The budget allows no eviction until the controller of `owner` moves the pods."""
+    """The `owner`'s controller must first move the pods."""
 
     kind = WarningKind.BUDGET_MANAGED
     namespace: str
     owner: OwnerRef
-    # The owner has no other pod to switch to.
+    # There is no other pod to switch to.
     is_alone: bool
 
 
 class BudgetSurged(WarningFinding, frozen=True):
-    """A restart moves the pods of a budget that never allows an eviction."""
+    """A restart moves the budget's pods."""
 
     kind = WarningKind.BUDGET_RESTART
     deployment: str
 
 
 class DownMeanwhile(WarningFinding, frozen=True):
-    """The pod fits nowhere else, and is down until its node returns."""
+    """The pod is down until its node returns."""
 
     kind = WarningKind.FITS_NOWHERE
     nowhere: Nowhere
 
 
 class BudgetCrowded(WarningFinding, frozen=True):
-    """The budget allows `allowed` of `pods` to be away, but not all fit."""
+    """`allowed` of `pods` may be away, but not all fit."""
 
     kind = WarningKind.FITS_NOWHERE
     allowed: int
@@ -117,28 +117,28 @@ class BudgetCrowded(WarningFinding, frozen=True):
 
 
 class AllReplicas(WarningFinding, frozen=True):
-    """An owner's pods are all on one node, without a budget."""
+    """One node has all the owner's pods, without a budget."""
 
     kind = WarningKind.ALL_REPLICAS
     pods: int
 
 
 class HeldVersionTaken(WarningFinding, frozen=True):
-    """The planned node's version is held."""
+    """A planned version is held."""
 
     kind = WarningKind.VERSION_HELD
     held: HeldVersion | UncountedVersion
 
 
 class BackingOffNodeTaken(WarningFinding, frozen=True):
-    """The planned node failed recently."""
+    """A planned node failed recently."""
 
     kind = WarningKind.FAILED_RECENTLY
     backoff: NodeBackingOff
 
 
 class UsersLoggedIn(WarningFinding, frozen=True):
-    """Users are logged in on the node."""
+    """Users are logged in."""
 
     kind = WarningKind.LOGGED_IN
     node: str
@@ -146,7 +146,7 @@ class UsersLoggedIn(WarningFinding, frozen=True):
 
 
 class MoreUpdates(WarningFinding, frozen=True):
-    """The `staged` version is older than the cluster's `newest`."""
+    """`staged` is older than the cluster's `newest`."""
 
     kind = WarningKind.MORE_UPDATES
     staged: str
@@ -154,20 +154,20 @@ class MoreUpdates(WarningFinding, frozen=True):
 
 
 class CoversNoPod(WarningFinding, frozen=True):
-    """A `drain.critical` rule covers no pod, and is probably mistyped."""
+    """A `drain.critical` rule covers no pod."""
 
     kind = WarningKind.NOTHING_CRITICAL
 
 
 class OtherAtWork(WarningFinding, frozen=True):
-    """Someone else is emptying the node, which counts against the limit."""
+    """Someone else is emptying the node."""
 
     kind = WarningKind.OTHERS_AT_WORK
     away: NodeAway
 
 
 class PlaceWarning(Struct, frozen=True):
-    """A warning about the pod or budget `subject` while nodes are away."""
+    """A warning about `subject` while nodes are away."""
 
     subject: str
     finding: WarningFinding

@@ -1,5 +1,3 @@
-"""Which part of a rollout a wave is, and why it is no larger and no faster."""
-
 from enum import Enum
 
 from msgspec import Struct
@@ -14,13 +12,13 @@ class WaveStage(Enum):
 
 
 class WavePart(Struct, frozen=True):
-    """A part of a rollout, whose nodes have the same rules."""
+    """Nodes with the same rules."""
 
     pool: str = ""
     stage: WaveStage = WaveStage.WORKERS
-    # The step of the ramp, or 0.
+    # 0 without a ramp.
     step: int = 0
-    # The label of --spread-by, such as `zone=a`, or empty.
+    # Of --spread-by, such as `zone=a`, or empty.
     group: str = ""
 
 
@@ -29,19 +27,19 @@ class OneAtATime(Struct, frozen=True):
 
 
 class NextOnReturn(Struct, frozen=True):
-    """At most `in_flight` nodes are away."""
+    """At most `in_flight` are away."""
 
     in_flight: int
 
 
 class FullWave(Struct, frozen=True):
-    """The wave has as many nodes as may go at once."""
+    """The wave has as many nodes as allowed."""
 
     size: int
 
 
 class NoRoomForMore(Struct, frozen=True):
-    """The pods of more nodes would not fit."""
+    """More nodes' pods would not fit."""
 
 
 class PoolsTogether(Struct, frozen=True):
@@ -53,40 +51,40 @@ class RemainingNodes(Struct, frozen=True):
 
 
 class PoolFull(Struct, frozen=True):
-    """At most `allowed` nodes of the pool may go at once."""
+    """At most `allowed` nodes may go at once."""
 
     pool: str
     allowed: int
 
 
 class ControllerBusy(Struct, frozen=True):
-    """The controller moves one of its pods at a time."""
+    """The controller moves one pod at a time."""
 
     controller: str
 
 
 class CopiesShort(Struct, frozen=True):
-    """Stored data would have too few healthy copies."""
+    """Too few copies would be healthy."""
 
     data: str
 
 
 class OwnerDown(Struct, frozen=True):
-    """An owner would lose all its pods at once."""
+    """The owner would lose all pods at once."""
 
     owner: str
     pods: int
 
 
 class BudgetExceeded(Struct, frozen=True):
-    """More pods would be away than the budget allows."""
+    """More pods would be away than allowed."""
 
     budget: str
     allowed: int
 
 
 class BudgetSlow(Struct, frozen=True):
-    """Drains would wait too long for the budget."""
+    """Drains would wait too long."""
 
     budget: str
     allowed: int
@@ -111,7 +109,7 @@ class BudgetDelay(Struct, frozen=True):
     """Drains wait for a budget."""
 
     budget: str
-    # Evictions allowed at a time; 0 if none now.
+    # Evictions at a time; 0 if none now.
     permits: int
     seconds: int = 0
 
