@@ -1,4 +1,4 @@
-"""The cluster, reduced to what planning and draining need."""
+"""The cluster, as planning and draining need it."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -33,15 +33,14 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
 CRITICAL = "critical/"
 OSD_APP = "rook-ceph-osd"
-# API groups of Kubernetes besides those below k8s.io.
 _KUBERNETES_GROUPS = frozenset({"", "apps", "autoscaling", "batch", "extensions", "policy"})
 _KUBERNETES_DOMAIN = ".k8s.io"
-# Prefix of the taints that Kubernetes sets itself.
+# Kubernetes' own taints.
 SELF_SET = "node.kubernetes.io/"
 
 
 class ConditionStatus(StrEnum):
-    """The status of a condition of a Node or pod."""
+    """A condition's status."""
 
     TRUE = "True"
     FALSE = "False"
@@ -56,19 +55,18 @@ class NodeAddress(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """What a pod requests, or what a node offers."""
+    """What a pod requests or a node offers."""
 
     cpu_milli: int = 0
     # In bytes.
     memory: int = 0
     pods: int = 0
-    # Amounts by name, sorted. A host port, `HOST_PORT` + `80/TCP`, is a resource; each node has
-    # one.
+    # By name, sorted. A host port, `HOST_PORT` + `80/TCP`, is one per node.
     others: tuple[tuple[str, int], ...] = ()
 
 
 class Node(Struct, frozen=True):
-    """A Kubernetes Node, reduced."""
+    """A Kubernetes Node."""
 
     name: str
     uid: str
@@ -76,7 +74,7 @@ class Node(Struct, frozen=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     unschedulable: bool
-    # Unknown as well if there is no Ready condition.
+    # Unknown without a Ready condition.
     ready: ConditionStatus
     ready_message: str
     taints: tuple[Taint, ...]
@@ -97,13 +95,13 @@ class Node(Struct, frozen=True):
 
     @property
     def cordoned_at(self) -> str:
-        """Return when the cluster saw the cordon (RFC 3339); empty if the node joined with it."""
+        """Return RFC 3339; empty if the node joined cordoned."""
         cordon = (taint for taint in self.taints if taint.key == CORDON.key)
         return next((taint.time_added for taint in cordon), "")
 
     @property
     def maintenance_by_others(self) -> LifecycleCondition | None:
-        """Return the condition by which someone else drains or maintains the node."""
+        """Return the condition that someone else set."""
         for condition in self.lifecycle:
             if condition.is_true and condition.type in AT_WORK and not condition.is_ours:
                 return condition
@@ -111,28 +109,28 @@ class Node(Struct, frozen=True):
 
     @property
     def has_own_conditions(self) -> bool:
-        """Whether rollout has set a lifecycle condition."""
+        """Whether rollout set a condition."""
         return any(condition.is_ours for condition in self.lifecycle)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet reports Ready."""
+        """Whether the node is Ready."""
         return self.ready is ConditionStatus.TRUE
 
     @property
     def is_control_plane(self) -> bool:
-        """Whether the role is a label, or the key of a taint that keeps pods away."""
+        """Whether the node has the role, by label or taint."""
         taints = {taint.key for taint in self.taints if taint.effect in KEEPING_AWAY}
         return any(role in self.labels or role in taints for role in CONTROL_PLANE_LABELS)
 
     @property
     def zone(self) -> str:
-        """Return the topology zone, or empty."""
+        """Return the zone, or empty."""
         return self.labels.get(ZONE_LABEL, "")
 
 
 class OwnerRef(Struct, frozen=True):
-    """The controller of an object."""
+    """An object's controller."""
 
     api_version: str
     kind: str
@@ -141,21 +139,21 @@ class OwnerRef(Struct, frozen=True):
 
     @property
     def group(self) -> str:
-        """Return the API group; the core group is empty."""
+        """Return the API group; empty for core."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def is_of_kubernetes(self) -> bool:
-        """Whether the kind is Kubernetes' own, such as Deployment."""
+        """Whether Kubernetes defines the kind."""
         return self.group in _KUBERNETES_GROUPS or self.group.endswith(_KUBERNETES_DOMAIN)
 
     def named_in(self, namespace: str) -> str:
-        """Return a name such as `Cluster db/shop`."""
+        """Return `Cluster db/shop`."""
         return f"{self.kind} {namespace}/{self.name}"
 
 
 class PodPhase(StrEnum):
-    """The phase of a pod."""
+    """A pod's phase."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -168,7 +166,7 @@ _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
 class Pod(Struct, frozen=True, gc=False):
-    """A pod, reduced. Times are RFC 3339, or empty."""
+    """A pod. Times are RFC 3339, or empty."""
 
     namespace: str
     name: str
@@ -178,24 +176,24 @@ class Pod(Struct, frozen=True, gc=False):
     ready: bool
     labels: Mapping[str, str]
     owner: OwnerRef | None
-    # The API's copy of a static pod.
+    # A static pod's copy in the API.
     mirror: bool
     has_empty_dir: bool
     requests: Resources
-    # When the grace period of the deletion ends.
+    # When the deletion's grace period ends.
     deleted_at: str = ""
-    # In seconds: the pod's grace period, and the one with which it was deleted.
+    # In seconds; the second is the deletion's.
     grace_period: int = 30
     deletion_grace: int | None = None
     finalizers: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = {}
-    # The volume claims that a replacement also uses.
+    # Those that a replacement also uses.
     claims: tuple[str, ...] = ()
     placement: Placement = ANYWHERE
     unready_since: str = ""
-    # From scheduling to the last change to Ready, or None.
+    # From scheduling to Ready, or None.
     start_seconds: int | None = None
-    # Only of static and DaemonSet pods.
+    # Only for static and DaemonSet pods.
     ready_since: str = ""
     # Priority class system-node-critical.
     node_critical: bool = False
@@ -209,7 +207,7 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def finished(self) -> bool:
-        """Whether the pod has ended for good."""
+        """Whether the pod has ended."""
         return self.phase in _ENDED
 
     @property
@@ -219,7 +217,7 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def is_osd(self) -> bool:
-        """Whether the pod is a Rook Ceph OSD."""
+        """Whether it is a live Rook Ceph OSD."""
         return self.labels.get("app") == OSD_APP and not self.finished
 
     @property
@@ -229,7 +227,7 @@ class Pod(Struct, frozen=True, gc=False):
 
 
 class Budget(Struct, frozen=True, dict=True):
-    """A PodDisruptionBudget with its status, or a rule of drain.critical."""
+    """A PodDisruptionBudget, or a drain.critical rule."""
 
     namespace: str
     name: str
@@ -242,9 +240,8 @@ class Budget(Struct, frozen=True, dict=True):
     current_healthy: int
     desired_healthy: int
     expected_pods: int
-    # Its unhealthyPodEvictionPolicy.
     always_allow_unhealthy: bool
-    # Why its controller cannot count the pods, or empty.
+    # Why the pods cannot be counted, or empty.
     sync_error: str = ""
     owner: OwnerRef | None = None
     critical: bool = False
@@ -253,13 +250,13 @@ class Budget(Struct, frozen=True, dict=True):
 
     @cached_property
     def key(self) -> str:
-        """Return `namespace/name`, or `critical/namespace/selector` for a rule."""
+        """Return `namespace/name` or `critical/namespace/selector`."""
         prefix = CRITICAL if self.critical else ""
         return f"{prefix}{self.namespace}/{self.name}"
 
     @property
     def needs_every_pod(self) -> bool:
-        """Whether the budget allows no eviction at its present size."""
+        """Whether the budget now allows no eviction."""
         return 0 < self.expected_pods <= self.desired_healthy
 
     def covers(self, pod: Pod) -> bool:
@@ -275,7 +272,7 @@ def budget_subject(key: str) -> str:
 
 
 class DaemonSet(Struct, frozen=True):
-    """A DaemonSet and where its pods may run."""
+    """A DaemonSet and its placement."""
 
     namespace: str
     name: str
@@ -284,21 +281,21 @@ class DaemonSet(Struct, frozen=True):
     placement: Placement = ANYWHERE
 
     def wants(self, node: Node) -> bool:
-        """Whether the node should have a pod of the DaemonSet."""
+        """Whether the node should run a pod."""
         if not self.node_selector.items() <= node.labels.items():
             return False
         if not self.placement.admits(node.name, node.labels):
             return False
-        # DaemonSets' pods tolerate the taints that Kubernetes sets itself.
+        # DaemonSets tolerate Kubernetes' own taints.
         taints = [taint for taint in node.taints if not taint.key.startswith(SELF_SET)]
         return self.placement.tolerates(taints)
 
 
 class Job(Struct, frozen=True):
-    """A Job, reduced."""
+    """A Job."""
 
     uid: str
-    # The UID of the CronJob that owns it, or empty.
+    # The CronJob's UID, or empty.
     cron_job: str
     # RFC 3339, or empty.
     started_at: str
@@ -309,7 +306,7 @@ class Job(Struct, frozen=True):
 
 
 class VolumeAttachment(Struct, frozen=True):
-    """A volume that is, or is being, attached to a node."""
+    """A volume that is, or is being, attached."""
 
     name: str
     node: str
@@ -317,37 +314,36 @@ class VolumeAttachment(Struct, frozen=True):
 
 
 class StoredData(Struct, frozen=True):
-    """A Longhorn volume or a Ceph cluster, with copies on several nodes."""
+    """A Longhorn volume or a Ceph cluster."""
 
     # type.group/namespace/name
     object: str
-    # The nodes with a copy.
     nodes: frozenset[str]
-    # The nodes whose copy is usable.
+    # Nodes with a usable copy.
     healthy: frozenset[str]
-    # How many usable copies must stay.
+    # Usable copies that must stay.
     needed: int
-    # Why none may go, and what to do; both empty otherwise.
+    # Empty if a copy may go.
     problem: str
     fix: str
 
     @property
     def spare(self) -> int:
-        """Return how many nodes may be away; below one if none may."""
+        """Return how many nodes may be away; may be negative."""
         return len(self.healthy) - self.needed
 
 
 class ClusterIdentity(Struct, frozen=True):
     """The identity of a cluster."""
 
-    # The UID of the namespace kube-system.
+    # Of the namespace kube-system.
     uid: str
     server: str
     version: str
 
 
 class ClusterSnapshot(Struct, frozen=True):
-    """The cluster, read once; lists that no rule needs are empty."""
+    """The cluster; lists that no rule needs are empty."""
 
     identity: ClusterIdentity
     nodes: tuple[Node, ...]
@@ -360,7 +356,7 @@ class ClusterSnapshot(Struct, frozen=True):
     coordinators: tuple[Coordinator, ...] = ()
     # Labels by namespace.
     namespaces: Mapping[str, Mapping[str, str]] = {}
-    # The API server's time, or None.
+    # By the API server's clock, or None.
     read_at: datetime | None = None
     memory: Memory = NO_MEMORY
     stored: tuple[StoredData, ...] = ()
@@ -368,5 +364,5 @@ class ClusterSnapshot(Struct, frozen=True):
     deployments: tuple[Deployment, ...] = ()
 
     def node(self, name: str) -> Node | None:
-        """Return the Node."""
+        """Return the Node, or None."""
         return next((node for node in self.nodes if node.name == name), None)

@@ -16,22 +16,22 @@ class AwaitedPod(Struct, frozen=True):
 
     pod: str
     job: str
-    # When the pod started (RFC 3339).
+    # RFC 3339.
     since: str
 
     @property
     def name(self) -> str:
-        """Return the Job's name, or the pod's without one."""
+        """Return the Job's name, or the pod's."""
         return self.job or self.pod
 
     def ran_for(self, now: datetime | None) -> Duration | None:
-        """Return how long it has run in whole minutes; None in the first minute or if unknown."""
+        """Return whole minutes; None in the first, or if unknown."""
         minutes = int(seconds_since(self.since, now) // _MINUTE)
         return Duration(minutes * _MINUTE) if minutes > 0 else None
 
 
 def awaited_pods(pods: Iterable[Pod]) -> tuple[AwaitedPod, ...]:
-    """Return the pods, the longest-running first."""
+    """Return the longest-running first."""
     return tuple(sorted(map(_awaited_pod, pods), key=_longest_running_first))
 
 

@@ -11,10 +11,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class PodDemand(Struct, frozen=True):
-    """What a pod requires of its node, apart from free capacity.
-
-    The pod's affinity and each volume have alternatives: terms of which one must match.
-    """
+    """A pod's demands on its node, apart from capacity."""
 
     labels: _Labels
     # One term of each of these must match.
@@ -23,7 +20,7 @@ class PodDemand(Struct, frozen=True):
 
     @classmethod
     def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "PodDemand":
-        """Return what a pod with these volumes requires."""
+        """Return the pod's demand."""
         alternatives = [volume.node_terms for volume in volumes]
         if pod.placement.node_terms is not None:
             alternatives.insert(0, pod.placement.node_terms)
@@ -31,7 +28,7 @@ class PodDemand(Struct, frozen=True):
         return cls(labels, tuple(alternatives), pod.placement.tolerations)
 
     def admits(self, node: Node) -> bool:
-        """Whether the pod may run on the node if there is room."""
+        """Whether the pod may run if there is room."""
         if not node.is_ready or node.deleting:
             return False
         if node.unschedulable and not self.tolerates_cordons:
@@ -46,21 +43,18 @@ class PodDemand(Struct, frozen=True):
 
     @property
     def tolerates_cordons(self) -> bool:
-        """Whether the pod may return to the cordoned node."""
+        """Whether the pod tolerates a cordon."""
         return are_tolerated((CORDON,), self.tolerations)
 
     @property
     def minds_soft_taint(self) -> bool:
-        """Whether the pod prefers nodes without the soft taint."""
+        """Whether the pod avoids the soft taint."""
         return not any(toleration.covers(AWAITING_REBOOT) for toleration in self.tolerations)
 
     @property
     def required_labels(self) -> _Labels:
-        """Return labels of which a node must have at least one; empty if any node may match.
-
-        They are for an index, which finds fewer nodes to try with `admits`.
-        """
-        # All of these are required, so the first is enough.
+        """Return labels of which a node needs one; empty if any node may match."""
+        # All are required, so one is enough.
         if self.labels:
             return self.labels[:1]
         for terms in self.alternatives:
@@ -71,7 +65,6 @@ class PodDemand(Struct, frozen=True):
 
 
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
-    """Return labels of which a matching node has at least one; empty if any node may match."""
     labels = list[tuple[str, str]]()
     for term in terms:
         requirement = first_in_requirement(term.labels)

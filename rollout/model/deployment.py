@@ -7,21 +7,21 @@ class DeploymentProgress(Struct, frozen=True):
     desired: int
     updated: int
     available: int
-    # Its controller has seen the change.
+    # The controller has seen the change.
     is_observed: bool
-    # Its progress deadline is over.
+    # The progress deadline is over.
     is_late: bool
 
 
 class Deployment(Struct, frozen=True):
-    """A Deployment, and how it replaces its pods."""
+    """A Deployment."""
 
     namespace: str
     name: str
     uid: str
     is_rolling: bool
     is_paused: bool
-    # How many pods more and fewer a rolling update may have.
+    # Pods more and fewer in a rolling update.
     surge: int
     unavailable: int
     resource_version: str

@@ -1,7 +1,4 @@
-"""The sources that say whether a host needs a reboot.
-
-No reboot is needed if each source that the host has denies it.
-"""
+"""A host needs no reboot if each source that it has denies it."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -16,13 +13,13 @@ class Source(StrEnum):
     """What reports whether a host needs a reboot."""
 
     UPDATE_ENGINE = "update-engine"
-    # On the Node; the others are on the host.
+    # On the Node, not the host.
     ANNOTATION = "annotation"
     REBOOT_REQUIRED = "reboot-required"
     RPM_OSTREE = "rpm-ostree"
     BOOTC = "bootc"
     COMMAND = "command"
-    # Which earlier version the host can boot. It is not in `detect.sources`.
+    # Earlier versions; not in `detect.sources`.
     ROLLBACK = "rollback"
 
 
@@ -32,41 +29,37 @@ UPDATE_SOURCES = tuple(source for source in Source if source is not Source.ROLLB
 
 
 class SourceAnswer(StrEnum):
-    """What a source says about a reboot."""
+    """A source's answer about a reboot."""
 
     NEEDED = "needed"
     NOT_NEEDED = "not-needed"
-    # The host has no such source.
     ABSENT = "absent"
-    # The source is there, but does not say.
+    # The source exists, but does not say.
     NONE = "none"
 
 
 def short_checksum(checksum: str) -> str:
-    """Return the start of a checksum, as screens show it."""
+    """Return the part that screens show."""
     return checksum.removeprefix("sha256:")[:12]
 
 
 class Sign(Struct, frozen=True):
-    """One source's answer about a host. Unknown values are empty."""
+    """A source's answer. Unknown values are empty."""
 
     source: Source
     answer: SourceAnswer
-    # A clause that says why.
     detail: str = ""
-    # The version that a reboot would boot.
+    # What a reboot would boot.
     version: str = ""
-    # What a reboot would boot, and what is booted, in the source's words, such as a checksum.
+    # What would boot, and is booted, in the source's words.
     target: str = ""
     current: str = ""
-    # The image's own version, which its os-release may not name.
+    # The image's own; its os-release may not name it.
     current_version: str = ""
-    # Why a plain reboot is not enough.
     blocked: str = ""
-    # What a rollback would boot, in the source's words.
     fallback: str = ""
     fallback_version: str = ""
-    # The fallback is known to be newer: the host was rolled back.
+    # The host was rolled back.
     fallback_is_newer: bool = False
 
     @property
@@ -76,10 +69,7 @@ class Sign(Struct, frozen=True):
 
 
 class Detection(Struct, frozen=True):
-    """What all sources say about one host: each answers that a reboot is needed or not, or nothing.
-
-    A source that the host does not have is absent.
-    """
+    """All signs about one host."""
 
     signs: tuple[Sign, ...] = ()
 
@@ -90,7 +80,7 @@ class Detection(Struct, frozen=True):
 
     @property
     def needed_by(self) -> tuple[Source, ...]:
-        """Return the sources that ask for a reboot."""
+        """Return the sources that do."""
         return tuple(sign.source for sign in self._needed_signs())
 
     @property
@@ -100,22 +90,22 @@ class Detection(Struct, frozen=True):
 
     @property
     def staged_version(self) -> str:
-        """Return the version that a reboot would boot, or empty."""
+        """Return what a reboot would boot, or empty."""
         return next((sign.version for sign in self._needed_signs() if sign.version), "")
 
     @property
     def blocked(self) -> str:
-        """Return why a plain reboot is not enough, or empty."""
+        """Return why rebooting is not enough, or empty."""
         return next((sign.blocked for sign in self._needed_signs() if sign.blocked), "")
 
     @property
     def targets(self) -> Mapping[Source, str]:
-        """Return what each source must report after the reboot."""
+        """Return what sources must report afterwards."""
         return {sign.source: sign.target for sign in self._needed_signs()}
 
     @property
     def unanswered(self) -> tuple[Sign, ...]:
-        """Return the signs of sources whose silence leaves open whether a reboot is needed."""
+        """Return signs that leave the need for a reboot open."""
         if self.needs_reboot:
             return ()
         silent = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
@@ -124,7 +114,7 @@ class Detection(Struct, frozen=True):
         is_denied = any(sign.answer is SourceAnswer.NOT_NEEDED for sign in self.signs)
         if is_denied:
             return ()
-        # All sources are absent, so none of them has denied a reboot.
+        # All are absent, so none has denied it.
         return self.signs
 
     def _needed_signs(self) -> Iterator[Sign]:
@@ -132,10 +122,7 @@ class Detection(Struct, frozen=True):
 
 
 def targets_text(targets: Mapping[Source, str]) -> str:
-    """Return the annotation of what each source must report after the reboot.
-
-    It is empty if no source but update_engine has a target, whose version has its own annotation.
-    """
+    """Return an annotation; empty for update_engine, which has its own."""
     has_only_engine = set(targets) <= {Source.UPDATE_ENGINE}
     if has_only_engine:
         return ""
@@ -143,5 +130,5 @@ def targets_text(targets: Mapping[Source, str]) -> str:
 
 
 def read_targets(text: str) -> Mapping[Source, str] | None:
-    """Return the annotation's targets, or None."""
+    """Return the targets, or None if invalid."""
     return read_json(text, dict[Source, str])

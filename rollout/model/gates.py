@@ -1,5 +1,3 @@
-"""Conditions for starting, rebooting and returning nodes."""
-
 import re
 from enum import StrEnum
 
@@ -12,12 +10,12 @@ _MATCHER = re.compile(r'[A-Za-z_][A-Za-z0-9_]{0,99}(=|!=|=~|!~)"(?:[^"\\\n]|\\.)
 
 
 def is_matcher(text: str) -> bool:
-    """Whether the text is a PromQL label matcher."""
+    """Whether it is a PromQL label matcher."""
     return _MATCHER.fullmatch(text) is not None
 
 
 class GateVariable(StrEnum):
-    """Environment variables of a gate command; none sets a flag of a nested `rollout`."""
+    """A gate command's variables; none sets a flag of `rollout`."""
 
     STAGE = "ROLLOUT_GATE_STAGE"
     RUN = "ROLLOUT_GATE_RUN"
@@ -34,7 +32,7 @@ class WindowPolicy(Struct, frozen=True):
     """When nodes may start: in a window, if there are any, and outside of freezes."""
 
     windows: tuple[str, ...] = ()
-    # Wait for the next window instead of ending.
+    # Wait for the next window.
     wait: bool = False
     freezes: tuple[str, ...] = ()
 
@@ -52,7 +50,7 @@ class AlertPolicy(Struct, frozen=True):
     """Prometheus alerts that prevent nodes from starting."""
 
     url: str = ""
-    # PromQL label matchers, all of which an alert must match.
+    # PromQL; an alert must match all.
     matchers: tuple[str, ...] = ()
 
 
@@ -70,7 +68,7 @@ class GatePolicy(Struct, frozen=True):
     hooks: HookPolicy = HookPolicy()
     alerts: AlertPolicy = AlertPolicy()
     blocking_pods: tuple[str, ...] = ()
-    # How long one gate may hold one node.
+    # For one gate and one node.
     timeout: Duration = Duration(1800)
     health_checks: Number = 2
     soak: Duration = Duration(0)

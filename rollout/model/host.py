@@ -12,26 +12,25 @@ from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, Update
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
 HIGHEST_PORT = 65535
-# IDs in os-release. These systems always have update_engine.
+# These systems always have update_engine.
 FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
-# What update_engine reports after a restart with a pending update.
+# update_engine's answer after a restart with a pending update.
 NO_VERSION = "0.0.0"
-# Kubelets are not trusted: an address must not become an option, a shell word or a template.
+# Kubelets are not trusted: an address must not become an option or shell code.
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
 
 def is_address_or_name(text: str) -> bool:
-    """Whether the text can only be an address or a host name."""
+    """Whether the text is safe as an address."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def normalize_address(text: str) -> str:
-    """Return the usual spelling of an address or host name, with its zone."""
+    """Return the usual spelling, with the zone."""
     bare = text.strip().removeprefix("[").removesuffix("]")
     try:
         address = ipaddress.ip_address(bare)
     except ValueError:
-        # It is a host name.
         return bare.lower().removesuffix(".")
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         return str(address.ipv4_mapped)
@@ -39,7 +38,7 @@ def normalize_address(text: str) -> str:
 
 
 def normalize_known_host(text: str) -> str:
-    """Return the usual spelling of a known_hosts name, such as `[ADDRESS]:PORT`."""
+    """Return the usual spelling in known_hosts."""
     if text.startswith("[") and "]:" in text:
         address, _, port = text.rpartition("]:")
         return f"[{normalize_address(address)}]:{port}"
@@ -47,7 +46,7 @@ def normalize_known_host(text: str) -> str:
 
 
 def port_of(text: str) -> int | None:
-    """Return the TCP port in the text, or None."""
+    """Return the TCP port, or None."""
     is_number = text.isascii() and text.isdecimal()
     if not is_number or len(text) > len(str(HIGHEST_PORT)):
         return None
@@ -56,25 +55,25 @@ def port_of(text: str) -> int | None:
 
 
 class Identities(Struct, frozen=True):
-    """Private keys and the agent's socket from an OpenSSH configuration."""
+    """Keys of an OpenSSH configuration."""
 
-    # The file `none` disables the default files.
+    # `none` disables the default files.
     files: tuple[str, ...] = ()
-    # The agent's socket; None for the usual agent, empty for no agent.
+    # None for the usual agent, empty for none.
     agent: str | None = None
     # IdentitiesOnly: the agent's other keys are ignored.
     only: bool = False
 
 
 class HostKeyChecking(StrEnum):
-    """What happens to a host with an unknown key; a changed key is always refused."""
+    """What to do with an unknown key; a changed one is refused."""
 
     STRICT = "strict"
     ACCEPT_NEW = "accept-new"
 
 
 class KeyState(StrEnum):
-    """How a host's key compares with the known_hosts file."""
+    """How a key compares with known_hosts."""
 
     KNOWN = "known"
     NEW = "new"
@@ -86,22 +85,22 @@ class KeyState(StrEnum):
 class HostKeyFiles(Struct, frozen=True):
     """Files of known host keys."""
 
-    # New keys go to the first one.
+    # New keys go to the first.
     own: tuple[str, ...]
     system: tuple[str, ...] = ()
 
 
 class Host(Struct, frozen=True):
-    """How to reach one machine."""
+    """How to reach a machine."""
 
     name: str
     address: str
     port: int = DEFAULT_SSH_PORT
     user: str = DEFAULT_SSH_USER
     key_file: str | None = None
-    # A local command whose streams are the connection.
+    # Its streams are the connection.
     proxy: tuple[str, ...] = ()
-    # The name in known_hosts; empty for the address.
+    # In known_hosts; empty for the address.
     known_as: str = ""
     known_hosts: HostKeyFiles | None = None
     # In seconds.
@@ -125,13 +124,12 @@ class UpdateOperation(StrEnum):
 
 
 class EngineTrouble(StrEnum):
-    """Why update_engine reported no status."""
+    """Why the status is missing."""
 
     NONE = "none"
-    # The host has no client for it.
     MISSING = "missing"
     SILENT = "silent"
-    # The bus refused the request.
+    # The bus refused.
     DENIED = "denied"
     OTHER = "other"
 
@@ -140,12 +138,12 @@ class UpdateStatus(Struct, frozen=True):
     """An answer of update_engine."""
 
     operation: UpdateOperation
-    # Empty if unknown, as after a restart with a pending update.
+    # Empty if unknown.
     new_version: str = ""
-    # The progress of a download, or why the operation is unknown.
+    # A download's progress, or why the operation is unknown.
     message: str = ""
     trouble: EngineTrouble = EngineTrouble.NONE
-    # By the host's clock. None if no check has succeeded since the service started.
+    # By the host's clock. None before the first success.
     last_checked: datetime | None = None
 
     @property
@@ -176,14 +174,14 @@ class LoggedInUser(Struct, frozen=True):
 
 
 class RollbackAccess(Struct, frozen=True):
-    """Why the SSH user may not roll the host back, and what to do; empty if it may."""
+    """Why the user may not roll back; empty if allowed."""
 
     refusal: str = ""
     fix: str = ""
 
 
 class HostFacts(Struct, frozen=True):
-    """What a probe found on a host. Unknown texts are empty."""
+    """What a probe found. Unknown texts are empty."""
 
     host: Host
     update: UpdateStatus
@@ -194,24 +192,21 @@ class HostFacts(Struct, frozen=True):
     machine_id: str
     locksmithd_active: bool
     may_reboot: bool
-    # Why the user may not run `systemctl reboot`, and what to do.
     reboot_refusal: str = ""
     reboot_fix: str = ""
     # None unless doctor asks a host that can be rolled back.
     rollback_access: RollbackAccess | None = None
-    # Who blocks a shutdown.
     inhibited_by: str = ""
-    # A sentence such as `a reboot is scheduled on the host in 5m00s`; empty if none is.
+    # A sentence; empty without one.
     scheduled_shutdown: str = ""
     sources: tuple[Source, ...] = DEFAULT_SOURCES
-    # The answers of the sources other than update_engine.
+    # Without update_engine's.
     signs: tuple[Sign, ...] = ()
     # Empty without Zincati.
     zincati_strategy: str = ""
     reboots_itself: tuple[SelfReboot, ...] = ()
-    # Who else is logged in, besides the probe's own user. None if unknown.
+    # Without the probe's own; None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
-    # Sources that the host has, but that were not asked.
     unasked_sources: tuple[Source, ...] = ()
     engine_unit: UnitState = UnitState()
     locksmithd_unit: UnitState = UnitState()
@@ -219,12 +214,12 @@ class HostFacts(Struct, frozen=True):
 
     @property
     def lacks_engine(self) -> bool:
-        """Whether update_engine was asked and is missing."""
+        """Whether update_engine is missing."""
         return self.update.trouble is EngineTrouble.MISSING
 
     @property
     def detection(self) -> Detection:
-        """Return what all sources say together, in their configured order."""
+        """Return all signs, in configured order."""
         signs = list(self.signs)
         if Source.UPDATE_ENGINE in self.sources:
             signs.append(self._engine_sign())
@@ -233,21 +228,20 @@ class HostFacts(Struct, frozen=True):
 
     @property
     def image_sign(self) -> Sign | None:
-        """Return bootc's answer if it names the booted image, or None."""
+        """Return bootc's answer about the booted image, or None."""
         signs = (sign for sign in self.signs if sign.source is Source.BOOTC and sign.current)
         return next(signs, None)
 
     @property
     def counts_as_unstaged(self) -> bool:
-        """Whether it is known that the host needs no reboot."""
+        """Whether the host surely needs no reboot."""
         detection = self.detection
         if detection.needs_reboot:
             return False
-        # A service that is off stages nothing, so its silence is an answer, too.
+        # A service that is off stages nothing.
         return not detection.unanswered or self.checks.check_state().is_off
 
     def _engine_sign(self) -> Sign:
-        """Return what update_engine's status says about a reboot."""
         update = self.update
         source = Source.UPDATE_ENGINE
         if update.needs_reboot:
@@ -269,19 +263,19 @@ class HostFacts(Struct, frozen=True):
         service_state = self.engine_unit.service_state
         if service_state.is_off:
             detail = service_text("update-engine", service_state)
-        # Flatcar always has update_engine, so there a missing one is a fault.
+        # Flatcar always has update_engine.
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         answer = SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE
         return Sign(source, answer, detail)
 
     @property
     def zincati_reboots(self) -> bool:
-        """Whether Zincati reboots the host without FleetLock."""
+        """Whether Zincati reboots without FleetLock."""
         return self.zincati_strategy not in ("", "fleet_lock")
 
 
 class ProbeFailureKind(StrEnum):
-    """Why a host could not be read."""
+    """Why a host is unreadable."""
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
@@ -289,7 +283,7 @@ class ProbeFailureKind(StrEnum):
     HOST_KEY = "host-key"
     NO_ADDRESS = "no-address"
     GARBLED = "garbled"
-    # Not the Node's machine, or not only this Node's.
+    # The machine is not, or not only, this Node's.
     WRONG_HOST = "wrong-host"
     # The Node does not confirm its machine.
     UNREPORTED = "unreported"
@@ -302,7 +296,7 @@ class ProbeFailure(Struct, frozen=True):
     kind: ProbeFailureKind
     message: str
     hint: str = ""
-    # The message without keys and addresses.
+    # Without keys and addresses.
     summary: str = ""
 
     @property
@@ -330,7 +324,7 @@ class UpdateStanding(Struct, frozen=True):
     """The update state of a host without a staged update; unknown values are empty."""
 
     state: UpdateState
-    # The newest version on similar hosts.
+    # On similar hosts.
     newest_version: str = ""
     rolled_back_from: str = ""
     rolled_back_at: str = ""
@@ -341,5 +335,5 @@ class UpdateStanding(Struct, frozen=True):
 
     @property
     def is_current(self) -> bool:
-        """Whether the host runs the newest known version."""
+        """Whether it runs the newest known version."""
         return self.state is UpdateState.UP_TO_DATE

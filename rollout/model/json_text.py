@@ -1,4 +1,4 @@
-"""JSON for terminals, files and annotations, with terminal controls escaped."""
+"""JSON with terminal controls escaped."""
 
 import json
 import re
@@ -17,23 +17,23 @@ T = TypeVar("T")
 
 
 def json_line(value: object, enc_hook: _Hook = None) -> bytes:
-    """Return the value in one line, without a line break or a character that is unsafe to show."""
+    """Return one line that is safe to show."""
     line = msgspec.json.encode(value, enc_hook=enc_hook)
-    # msgspec has escaped all control characters of ASCII but DEL.
+    # msgspec has escaped ASCII's other controls.
     is_safe = line.isascii() and b"\x7f" not in line
     if is_safe:
         return line
-    # In JSON, characters beyond ASCII occur only in strings.
+    # Only strings have such characters.
     return _BEYOND_ASCII.sub(_escape, line.decode()).encode()
 
 
 def json_document(value: object, enc_hook: _Hook = None) -> bytes:
-    """Return the value indented, with a final line break."""
+    """Return an indented text and a line break."""
     return msgspec.json.format(json_line(value, enc_hook), indent=2) + b"\n"
 
 
 def read_json(text: str, kind: type[T]) -> T | None:
-    """Return the value of this kind in the text, or None."""
+    """Return the value, or None if invalid."""
     try:
         return msgspec.json.decode(text, type=kind)
     except DECODE_ERRORS:
@@ -41,7 +41,6 @@ def read_json(text: str, kind: type[T]) -> T | None:
 
 
 def _escape(match: re.Match[str]) -> str:
-    """Return the matched character, as a JSON escape if it is unsafe to show."""
     character = match[0]
     if not is_unsafe(character):
         return character

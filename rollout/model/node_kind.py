@@ -1,9 +1,7 @@
-"""Nodes that rollout does not reboot."""
-
 from rollout.model.cluster import Node
 from rollout.model.finding import NodeDeleting, NodeLeaving, OtherSystem, VirtualNode
 
-# Taints that announce a machine's removal. DeletionCandidateOfClusterAutoscaler does not.
+# DeletionCandidateOfClusterAutoscaler announces nothing.
 _REMOVAL_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler",
     "karpenter.sh/disrupted": "Karpenter",
@@ -16,7 +14,6 @@ _REMOVAL_TAINTS = {
 }
 _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")
 _LINUX = "linux"
-# Labels of Nodes without a host.
 _VIRTUAL_LABELS = {
     "type": ("virtual-kubelet", "kwok"),
     "liqo.io/type": ("virtual-node",),
@@ -29,7 +26,7 @@ _VIRTUAL_TAINTS = frozenset(
 
 
 def why_removed(node: Node) -> NodeDeleting | NodeLeaving | None:
-    """Return why the node is being removed, or None."""
+    """Return the reason, or None."""
     if node.deleting:
         return NodeDeleting()
     for taint in node.taints:
@@ -39,7 +36,7 @@ def why_removed(node: Node) -> NodeDeleting | NodeLeaving | None:
 
 
 def why_unsupported(node: Node) -> VirtualNode | OtherSystem | None:
-    """Return why rollout cannot reboot the host, or None."""
+    """Return the reason, or None."""
     if _is_virtual(node):
         return VirtualNode()
     labels = [node.labels.get(label, "") for label in _OS_LABELS]

@@ -1,4 +1,4 @@
-"""Kubernetes' conditions of nodes that are drained or maintained.
+"""Conditions of drained or maintained nodes.
 
 https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/
 """
@@ -7,12 +7,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-# Marks rollout's own conditions.
 OUR_REASON = "NodeRollout"
 
 
 class Lifecycle(StrEnum):
-    """The type of a condition."""
+    """A condition's type."""
 
     MAINTENANCE_PLANNED = "MaintenancePlanned"
     DRAIN_IN_PROGRESS = "DrainInProgress"
@@ -20,12 +19,12 @@ class Lifecycle(StrEnum):
     MAINTENANCE_IN_PROGRESS = "MaintenanceInProgress"
 
 
-# A node with one of these is losing its pods, or has lost them.
+# These nodes lose, or have lost, their pods.
 AT_WORK = frozenset({Lifecycle.DRAIN_IN_PROGRESS, Lifecycle.MAINTENANCE_IN_PROGRESS})
 
 
 class LifecycleCondition(Struct, frozen=True):
-    """A condition of a node; `since` is RFC 3339, or empty."""
+    """A condition; `since` is RFC 3339, or empty."""
 
     type: Lifecycle
     is_true: bool
@@ -34,5 +33,5 @@ class LifecycleCondition(Struct, frozen=True):
 
     @property
     def is_ours(self) -> bool:
-        """Whether rollout has set it."""
+        """Whether rollout has set the condition."""
         return self.reason == OUR_REASON

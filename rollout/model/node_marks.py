@@ -1,7 +1,6 @@
 """Reads annotations on a Node.
 
-Anyone who may change Nodes can write them; an invalid one keeps a node from being started or
-returned.
+Anyone who may change Nodes can write them. An invalid one prevents a start or a return.
 """
 
 import re
@@ -29,14 +28,14 @@ from rollout.model.progress import Phase
 from rollout.model.text import is_run_id, is_version
 from rollout.model.timestamps import parse_timestamp
 
-# An annotation may hold the key of a label (317 characters).
+# Enough for a label's key (317 characters).
 _MOST_MARK_CHARACTERS = 320
 _MOST_PAUSE_CHARACTERS = 2000
 _COUNT = re.compile(r"[0-9]{1,6}")
-# The longest wait between reboots in a row, and a day for differing clocks.
+# The longest wait between reboots, and a day for differing clocks.
 _IN_A_ROW = timedelta(days=3)
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
-# Annotations are written right before the cordon, and removed when the node is done.
+# Done nodes have no annotation.
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.DONE}
 _YES = frozenset({"true"})
 UNCLEAR_HINT = (
@@ -47,16 +46,15 @@ _CHECKS = ("/before-reboot", "/after-reboot")
 
 
 def has_marks(node: Node) -> bool:
-    """Whether a rollout has started the node, and not returned it."""
+    """Whether a rollout has yet to return the node."""
     return any(name in node.annotations for name in marks.TRANSIENT)
 
 
 def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | None:
-    """Return the first annotation of rollout that is unknown, missing or invalid, or None."""
+    """Return the first problem, or None."""
     for name in sorted(node.annotations):
         if name.startswith(marks.PREFIX) and name not in marks.ON_NODE:
             return UnknownMark(name)
-    # The others belong to a rollout that has started the node.
     if not has_marks(node):
         return None
     for name in marks.TRANSIENT:
@@ -72,17 +70,17 @@ def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | 
 
 
 def last_result(node: Node) -> Mapping[str, str]:
-    """Return what the last rollout wrote at its end; none if it wrote nothing."""
+    """Return the last rollout's result, or nothing."""
     return _fields_of(node, marks.LAST_RESULT)
 
 
 def is_returned_by(node: Node, run: str) -> bool:
-    """Whether this rollout was the last to start the node, and has returned it."""
+    """Whether this rollout was the last, and has returned the node."""
     return marks.RUN not in node.annotations and last_result(node).get("run") == run
 
 
 def announced_version(node: Node) -> str:
-    """Return the version that FLUO's agent reports as staged, or empty."""
+    """Return FLUO's staged version, or empty."""
     if node.annotations.get(marks.FLUO_STATUS) != UpdateOperation.NEED_REBOOT:
         return ""
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
@@ -92,23 +90,23 @@ def announced_version(node: Node) -> str:
 
 
 def targets_on(node: Node) -> Mapping[Source, str]:
-    """Return what each source must report after the reboot."""
+    """Return what sources must report afterwards."""
     return read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
 
 
 def ineffective_reboots(node: Node) -> int:
-    """Return how many reboots in a row did not change the version."""
+    """Return how many in a row changed no version."""
     count = last_result(node).get("unmoved", "")
     return int(count) if _COUNT.fullmatch(count) else 0
 
 
 def earlier_ineffective_reboots(node: Node, running_version: str, now: datetime | None) -> int:
-    """Return how many reboots in a row, up to the last, left this version running."""
+    """Return how many in a row left this version running."""
     result = last_result(node)
     ended_at = parse_timestamp(result.get("at", ""))
     if ended_at is None or now is None:
         return 0
-    # After three days, the node needs its reboot for another reason.
+    # After three days, the reboot has another reason.
     if abs(now - ended_at) > _IN_A_ROW:
         return 0
     if result.get("version") != running_version:
@@ -117,14 +115,14 @@ def earlier_ineffective_reboots(node: Node, running_version: str, now: datetime 
 
 
 class Deferral(Struct, frozen=True):
-    """Who left a node for a rollout from elsewhere, and when; unknown values are empty."""
+    """Who left the node for later; unknown values are empty."""
 
     by: str = ""
     at: str = ""
 
 
 def deferral_of(node: Node) -> Deferral | None:
-    """Return who deferred the node, or None if no one did."""
+    """Return the deferral, or None."""
     is_deferred = marks.DEFERRED in node.annotations or marks.DEFERRED in node.labels
     if not is_deferred:
         return None
@@ -133,7 +131,7 @@ def deferral_of(node: Node) -> Deferral | None:
 
 
 def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
-    """Return the annotation's texts; a newer version may have added other values."""
+    """Return texts; a newer version may write other values."""
     fields = read_json(node.annotations.get(annotation, "{}"), dict[str, Any]) or {}
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
@@ -143,7 +141,7 @@ def _is_text(value: str) -> bool:
 
 
 def is_check_label(value: str) -> bool:
-    """Whether this may be a label that requests checks around the reboot."""
+    """Whether the label may request checks."""
     return len(value) <= _MOST_MARK_CHARACTERS and value.endswith(_CHECKS)
 
 
@@ -167,11 +165,11 @@ _VALIDATORS: Mapping[str, Callable[[str], object]] = {
 
 
 def pause_on(node: Node) -> Pause | None:
-    """Return the Node's pause, even if it is over, or None."""
+    """Return the pause, even if over, or None."""
     if node.annotations.get(marks.PAUSED) != "true":
         return None
     details = node.annotations.get(marks.PAUSED_DETAILS, "{}")
-    # Unreadable details are ignored: the node is paused anyway.
+    # The node is paused anyway.
     return read_json(details[:_MOST_PAUSE_CHARACTERS], Pause) or Pause()
 
 
@@ -188,12 +186,12 @@ def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotat
 
 
 def has_grant(node: Node) -> bool:
-    """Whether the host may reboot: with FleetLock, this phase is the grant."""
+    """Whether FleetLock has granted the reboot."""
     return node.annotations.get(marks.PHASE) == Phase.REBOOTING
 
 
 def annotation_sign(node: Node) -> Sign:
-    """Return what annotations on the Node say about a reboot; rollout's must be true or false."""
+    """Return what annotations say about a reboot."""
     source = Source.ANNOTATION
     value = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if value not in {"true", "false"}:
@@ -206,7 +204,7 @@ def annotation_sign(node: Node) -> Sign:
 
 
 def requesting_annotations(node: Node, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which of these annotations ask for a reboot."""
+    """Return those that request a reboot."""
     return tuple(name for name in names if node.annotations.get(name) == "true")
 
 
@@ -214,19 +212,19 @@ _OTHERS = ", ".join(source for source in UPDATE_SOURCES if source is not Source.
 
 
 def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
-    """Return the sources that the host or Node has, but that were not asked."""
+    """Return sources that exist, but were not asked."""
     if Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed:
         return (Source.ANNOTATION, *facts.unasked_sources)
     return facts.unasked_sources
 
 
 def detect_flag(*sources: Source) -> str:
-    """Return the flag that asks these sources: `--set detect.sources=rpm-ostree`."""
+    """Return `--set detect.sources=rpm-ostree`."""
     return f"--set detect.sources={','.join(dict.fromkeys(sources))}"
 
 
 def how_to_ask(facts: HostFacts) -> str:
-    """Return how to ask other sources of a host whose configured ones are silent, or empty."""
+    """Return how to ask other sources, or empty."""
     if facts.unasked_sources:
         flag = detect_flag(*facts.sources, *facts.unasked_sources)
         return f"it has {', '.join(facts.unasked_sources)}: {flag}"

@@ -1,4 +1,4 @@
-"""Notifications, as webhooks get them in JSON; durations are in seconds."""
+"""Notifications, in JSON for webhooks; durations are in seconds."""
 
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ NOTIFICATION_VERSION = "1.0"
 
 
 class NotifyEvent(StrEnum):
-    """What notifications are about; the words of notify.on."""
+    """Events, by the words of notify.on."""
 
     STARTED = "started"
     WAVE_DONE = "wave-done"
@@ -53,13 +53,13 @@ class Note(Struct, frozen=True, kw_only=True):
     node: str = ""
     state: str = ""
     title: str
-    # What happened; `render_note` adds what to do next.
+    # Without the next step.
     body: str
     next: str = ""
 
 
 def render_note(note: Note) -> Note:
-    """Return the note as it is sent, with the next step, cluster and rollout in its body."""
+    """Return the note as sent."""
     cluster = printable(note.cluster)
     rollout = f", rollout {printable(note.run)}" if note.run else ""
     next_step = f"Next: {printable(note.next)}" if note.next else ""

@@ -13,7 +13,7 @@ _WRITTEN = re.compile(
 
 
 class ObjectReference(Struct, frozen=True):
-    """An object. `group` is empty for the core API, `namespace` if cluster-scoped."""
+    """An object; `group` is empty for core, `namespace` if cluster-scoped."""
 
     plural: str
     group: str
@@ -22,7 +22,7 @@ class ObjectReference(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "ObjectReference":
-        """Return the object of PLURAL.GROUP/NAMESPACE/NAME, or raise `UsageError`."""
+        """Parse PLURAL.GROUP/NAMESPACE/NAME, or raise `UsageError`."""
         match = _WRITTEN.fullmatch(text)
         if match is None:
             raise UsageError(
@@ -46,5 +46,5 @@ class ObjectReference(Struct, frozen=True):
 
     @property
     def qualified_plural(self) -> str:
-        """As for kubectl: `pods`, `cephclusters.ceph.rook.io`."""
+        """Return kubectl's name: `cephclusters.ceph.rook.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -1,7 +1,7 @@
-"""The node of this process, which is never drained: that would evict its own pod.
+"""The node of this process. A drain would evict its pod.
 
-The plan defers the node. At the end, a soft taint and a label keep the next pod away, and `operate`
-evicts its own pod. The next pod, or a person elsewhere, reboots the node.
+So the plan defers the node. At the end, a soft taint and a label keep the next pod away, and
+`operate` evicts its pod, so that the next one reboots the node.
 """
 
 from typing import TYPE_CHECKING
@@ -13,15 +13,14 @@ if TYPE_CHECKING:
 
 
 class OwnPod(Struct, frozen=True):
-    """The pod of this process; unknown values are empty."""
+    """This process's pod; unknown values are empty."""
 
-    # The value of ROLLOUT_NODE_NAME.
+    # From ROLLOUT_NODE_NAME.
     node_variable: str = ""
     namespace: str = ""
     name: str = ""
-    # The node's, except in a sandbox with its own kernel.
+    # The node's, unless a sandbox has its own kernel.
     boot_id: str = ""
-    # The API server of the pod's cluster.
     server: str = ""
 
     @property
@@ -31,7 +30,7 @@ class OwnPod(Struct, frozen=True):
 
 
 class OwnNode(Struct, frozen=True):
-    """The node of this process, which runs in a pod; `is_only_place` if no other node takes it."""
+    """This process's node; `is_only_place` if no other fits."""
 
     name: str
     pod: str = ""
@@ -39,13 +38,13 @@ class OwnNode(Struct, frozen=True):
 
     @property
     def finding(self) -> "OwnNodeOnly | OwnNodeDeferred":
-        """Return why this process does not reboot the node."""
-        # This module is imported at each start, and the import of findings would slow it down.
+        """Return why the node is not rebooted."""
+        # Importing findings would slow each start down.
         from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly  # noqa: PLC0415
 
         return OwnNodeOnly(self.pod) if self.is_only_place else OwnNodeDeferred(self.pod)
 
     @property
     def marker(self) -> str:
-        """Return this process's name for the deferral, or empty."""
+        """Return who defers the node, or empty."""
         return f"pod {self.pod}" if self.pod else ""

@@ -1,4 +1,4 @@
-"""The pods that belong to their node: static pods and DaemonSets' pods."""
+"""Static and DaemonSet pods, which belong to their node."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _KEY = re.compile(r"(?:pod|daemonset)(?:/[-.0-9a-z]{1,253}){2}")
 
 
 def ready_of(pods: Iterable[Pod]) -> Mapping[str, str]:
-    """Return when the node's own pods became ready (RFC 3339), by kind/namespace/name."""
+    """Return when own pods became ready, by kind/namespace/name."""
     ready = dict[str, str]()
     for pod in pods:
         key = _own_pod_key(pod)
@@ -26,7 +26,6 @@ def ready_of(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 
 def _own_pod_key(pod: Pod) -> str | None:
-    """Return kind/namespace/name of the static pod or DaemonSet; None for other pods."""
     if pod.mirror:
         return f"pod/{pod.key}"
     if pod.owner is not None and pod.owner.kind == "DaemonSet":
@@ -35,23 +34,23 @@ def _own_pod_key(pod: Pod) -> str | None:
 
 
 def pods_due(keys: Iterable[str], node: Node, owners: Iterable[DaemonSet]) -> list[str]:
-    """Return the keys of static pods, and of DaemonSets that want the node."""
+    """Return static pods, and DaemonSets that want the node."""
     wanted = {f"{_DAEMON}{owner.namespace}/{owner.name}" for owner in owners if owner.wants(node)}
     return sorted(key for key in keys if key in wanted or not key.startswith(_DAEMON))
 
 
 def ready_text(ready: Mapping[str, str]) -> str:
-    """Return the ready pods as an annotation."""
+    """Return the annotation."""
     return msgspec.json.encode(ready, order="sorted").decode()
 
 
 def ready_before(node: Node) -> Mapping[str, str]:
-    """Return the pods in the Node's annotation, perhaps of a failed earlier rollout."""
+    """Return the annotation's pods, perhaps of a failed rollout."""
     return read_ready(node.annotations.get(marks.READY_BEFORE, "{}")) or {}
 
 
 def read_ready(text: str) -> Mapping[str, str] | None:
-    """Return the ready pods in an annotation, as `ready_of` does, or None if it is invalid."""
+    """Return what `ready_text` wrote, or None if invalid."""
     if len(text) > _LONGEST:
         return None
     ready = read_json(text, dict[str, str])

@@ -22,7 +22,7 @@ CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class Toleration(Struct, frozen=True):
-    """A toleration; an empty field matches anything, as in Kubernetes."""
+    """An empty field matches anything, as in Kubernetes."""
 
     key: str = ""
     operator: str = "Equal"
@@ -30,7 +30,7 @@ class Toleration(Struct, frozen=True):
     effect: str = ""
 
     def covers(self, taint: Taint) -> bool:
-        """Whether the toleration matches this taint."""
+        """Whether the toleration matches the taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -47,97 +47,95 @@ class Toleration(Struct, frozen=True):
 
 
 class NodeTerm(Struct, frozen=True):
-    """A term of a node selector; without requirements it matches no node."""
+    """A term of a node selector; an empty one matches nothing."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node with this name and labels matches."""
+        """Whether the node matches."""
         if not self.labels and not self.fields:
             return False
         if not all(requirement.matches(labels) for requirement in self.labels):
             return False
-        # Kubernetes has no other field for matchFields.
         fields = {NAME_FIELD: name}
         return all(requirement.matches(fields) for requirement in self.fields)
 
 
 class PodTerm(Struct, frozen=True):
-    """A required term of pod affinity or anti-affinity."""
+    """A required (anti-)affinity term."""
 
     topology: str
     selector: LabelSelector
-    # Without both, the pod's own namespace.
+    # Without both, the pod's own.
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
-    # Labels that must equal, and that must differ from, the pod's.
+    # Labels that equal, and that differ from, the pod's.
     match_keys: tuple[str, ...] = ()
     mismatch_keys: tuple[str, ...] = ()
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """Return the selector for a pod with these labels."""
+        """Return the selector for this pod."""
         return narrow_selector(self.selector, labels, self.match_keys, self.mismatch_keys)
 
 
 class Spread(Struct, frozen=True):
-    """A DoNotSchedule topology spread constraint."""
+    """A DoNotSchedule spread constraint."""
 
     topology: str
     max_skew: int
     selector: LabelSelector
-    # Labels that must equal the pod's.
     match_keys: tuple[str, ...] = ()
-    # With fewer domains, the global minimum counts as 0.
+    # With fewer domains, the minimum counts as 0.
     min_domains: int = 1
-    # Count nodes that the pod's affinity excludes, too.
+    # Counts nodes that the affinity excludes.
     ignores_affinity: bool = False
-    # Leave out nodes whose taints the pod does not tolerate.
+    # Leaves out nodes with untolerated taints.
     heeds_taints: bool = False
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """Return the selector for a pod with these labels."""
+        """Return the selector for this pod."""
         return narrow_selector(self.selector, labels, self.match_keys)
 
 
 class Placement(Struct, frozen=True):
-    """What a pod requires besides its requests and node selector."""
+    """Requirements besides requests and node selector."""
 
-    # One must match; None means any node.
+    # One must match; None admits any node.
     node_terms: tuple[NodeTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    # No pod that these select may be in the topology domain.
+    # None of these pods may be in the domain.
     repulsions: tuple[PodTerm, ...] = ()
-    # A pod of each must be in it.
+    # The domain needs a pod of each.
     attractions: tuple[PodTerm, ...] = ()
     spreads: tuple[Spread, ...] = ()
 
     def admits(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether the node affinity matches the node."""
+        """Whether the node affinity matches."""
         if self.node_terms is None:
             return True
         return any(term.matches(name, labels) for term in self.node_terms)
 
     @property
     def minds_others(self) -> bool:
-        """Whether the placement depends on other pods."""
+        """Whether other pods matter."""
         return bool(self.repulsions or self.attractions or self.spreads)
 
     @property
     def chooses_namespaces(self) -> bool:
-        """Whether a term selects namespaces by labels."""
+        """Whether a term selects namespaces."""
         return any(
             term.namespace_selector is not None and term.namespace_selector.requirements
             for term in (*self.repulsions, *self.attractions)
         )
 
     def tolerates(self, taints: Iterable[Taint]) -> bool:
-        """Whether the pod tolerates the taints that keep pods away."""
+        """Do the same as `are_tolerated`."""
         return are_tolerated(taints, self.tolerations)
 
 
 def are_tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether each taint that keeps pods away is tolerated."""
+    """Whether the taints that keep pods away are tolerated."""
     for taint in taints:
         if taint.effect not in KEEPING_AWAY:
             continue
@@ -153,9 +151,9 @@ def narrow_selector(
     equal_keys: Iterable[str],
     unequal_keys: Iterable[str] = (),
 ) -> LabelSelector:
-    """Narrow a selector of pods to those whose labels equal, or do not equal, a pod's `labels`.
+    """Apply matchLabelKeys and mismatchLabelKeys for a pod's `labels`.
 
-    The keys are those of matchLabelKeys and mismatchLabelKeys; one that the pod lacks adds nothing.
+    Keys that the pod lacks add nothing.
     """
     equal = _requirements_of(labels, equal_keys, SelectorOperator.IN)
     unequal = _requirements_of(labels, unequal_keys, SelectorOperator.NOT_IN)
@@ -177,6 +175,6 @@ class PersistentVolume(Struct, frozen=True):
     name: str
     # namespace/name
     claim: str
-    # One must match; none means all nodes.
+    # One must match; none admits all nodes.
     node_terms: tuple[NodeTerm, ...] = ()
     is_shared: bool = False

@@ -45,11 +45,11 @@ class ExclusionReason(StrEnum):
 
     @property
     def is_trouble(self) -> bool:
-        """Whether the node should have been rebooted: exit code 4."""
+        """Whether the reason means exit code 4."""
         return self not in _NO_TROUBLE
 
 
-# Nothing to do, left out by an operator (BLOCKED: by --skip blocked), failed recently, or unproven.
+# Nothing to do, left out on request (BLOCKED: --skip blocked), failed recently, or unproven.
 _NO_TROUBLE = frozenset(
     {
         ExclusionReason.DELETING,
@@ -113,22 +113,22 @@ class PlannedNode(Struct, frozen=True, rename={"was_cordoned": "cordoned"}):
     node_uid: str
     running_version: str
     staged_version: str
-    # Pods on it now: its drain evicts some, and leaves others, as of DaemonSets.
+    # Pods on it now. Drains leave those of DaemonSets.
     evict: int
     leave: int
-    # Before rollout started with it, so it stays cordoned.
+    # Before rollout started, so it stays cordoned.
     was_cordoned: bool = False
     staged: bool = True
-    # Pods that earlier drains move to it, so that its drain evicts them again.
+    # From earlier drains; its drain evicts them again.
     arrivals: int = 0
     machine_id: str = ""
     pool: str = ""
     detected_by: tuple[Source, ...] = ()
     detail: str = ""
-    # Pods that its drain waits for, and for how long.
+    # For pods that complete.
     wait: int = 0
     wait_seconds: int = 0
-    # The version that needs another reboot after this one.
+    # This version needs another reboot.
     next_version: str = ""
 
 
@@ -161,7 +161,7 @@ class Wave(Struct, frozen=True):
     index: int
     nodes: tuple[PlannedNode, ...]
     because: str
-    # `because` as a note for a table, and that note without the delay; both may be empty.
+    # `because` for a table, then without the delay. Either may be empty.
     note: str = ""
     estimate: Estimate = Estimate()
     rolling: Rolling | None = None
@@ -187,7 +187,7 @@ class Exclusion(Struct, frozen=True):
     pool: str = ""
     update: UpdateStanding | None = None
     fix: str = ""
-    # The message without fix and details.
+    # Without fix and details.
     brief: str = ""
     version: str = ""
 
@@ -218,7 +218,7 @@ class PlanSummary(Struct, frozen=True):
 
     nodes: int
     waves: int
-    # No valid layout has fewer waves.
+    # No layout has fewer.
     waves_lower_bound: int
     pods_to_move: int = 0
     expected_evictions: int = 0
@@ -228,8 +228,7 @@ class RolloutPlan(Struct, frozen=True):
     """The plan. `created_at` is RFC 3339 in UTC."""
 
     format_version: str
-    # A digest of the plan's content, which becomes the run ID of the rollout: see `marks.RUN`. The
-    # plan of a resumed rollout or a FleetLock slot has its run ID instead of a digest.
+    # A digest, or the run ID of a resumed rollout or FleetLock slot; see `marks.RUN`.
     plan_id: str
     created_at: str
     cluster: ClusterIdentity
@@ -244,10 +243,10 @@ class RolloutPlan(Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[PlannedNode, ...]:
-        """Return all planned nodes, in order."""
+        """Return all nodes, in order."""
         return tuple(node for wave in self.waves for node in wave.nodes)
 
     @property
     def last_wave(self) -> int:
-        """Return the last wave's number, or 0. A resumed rollout may start later than 1."""
+        """Return the last number, or 0. A resumed rollout may start above 1."""
         return self.waves[-1].index if self.waves else 0

@@ -64,7 +64,7 @@ class CompletionPolicy(Struct, frozen=True):
 
     @property
     def is_used(self) -> bool:
-        """Whether a drain waits for any pods."""
+        """Whether drains wait for pods."""
         return bool(self.selectors)
 
 
@@ -79,13 +79,13 @@ class DrainPolicy(Struct, frozen=True):
     """The rules for drains."""
 
     timeout: Duration = Duration(600)
-    # None: each pod's own.
+    # None for each pod's own.
     grace_period: Number | None = None
     force: bool = False
     delete_emptydir_data: bool = True
     disable_eviction: bool = False
     pod_selector: str = ""
-    # How long overdue a terminating pod may be; 0: wait for all.
+    # 0 waits for all.
     skip_wait_for_delete_timeout: Number = 0
     critical: tuple[Critical, ...] = ()
     completion: CompletionPolicy = CompletionPolicy()
@@ -93,11 +93,11 @@ class DrainPolicy(Struct, frozen=True):
 
     @property
     def restarts(self) -> bool:
-        """Whether the drain restarts Deployments; without evictions, no budget blocks."""
+        """Whether a drain restarts Deployments; without evictions, no budget blocks."""
         return self.restart is Restart.BLOCKED and not self.disable_eviction
 
     def grace_of(self, own_grace_period: int) -> int:
-        """Return the seconds that a pod has to terminate."""
+        """Return the seconds to terminate."""
         return own_grace_period if self.grace_period is None else self.grace_period
 
 
@@ -119,7 +119,7 @@ class Pool(Struct, frozen=True):
     drain_timeout: Duration | None = None
     reboot_timeout: Duration | None = None
     ready_timeout: Duration | None = None
-    # Nodes start only in both these windows and the rollout's.
+    # In addition to the rollout's.
     window: tuple[str, ...] = ()
 
 
@@ -138,11 +138,10 @@ class Policy(Struct, frozen=True):
     ready_timeout: Duration = Duration(600)
     settle_timeout: Duration = Duration(300)
     max_failures: Count = Count(1)
-    # The operator's command reboots hosts. It is not stored: what runs as root is never read from a
-    # plan or a cluster.
+    # Only whether there is one: what runs as root is never read from a plan or a cluster.
     own_reboot_command: bool = False
     ramp: tuple[Count, ...] = ()
-    # Off in older documents, whose operator saw a plan without it.
+    # Off in older plans, whose operators did not see it.
     prefer_no_schedule_taint: bool = False
     exclude_from_load_balancers: Duration = Duration(0)
     gates: GatePolicy = field(default_factory=GatePolicy)
@@ -152,7 +151,7 @@ class Policy(Struct, frozen=True):
     include_held: bool = False
     detect: tuple[Source, ...] = DEFAULT_SOURCES
     courtesy: CourtesyPolicy = CourtesyPolicy()
-    # The version that a rollback leaves, or empty.
+    # The version to leave, or empty.
     rollback: str = ""
 
     @property
@@ -161,5 +160,5 @@ class Policy(Struct, frozen=True):
         return (Source.ROLLBACK,) if self.rollback else self.detect
 
     def failure_limit(self, selected: int) -> int:
-        """Return how many failed nodes end the rollout, at least 1."""
+        """Return how many failures end the rollout, at least 1."""
         return max(1, self.max_failures.of(selected))

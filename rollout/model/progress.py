@@ -36,14 +36,13 @@ class Edge(StrEnum):
     DRAIN_STARTED = "drain-started"
     EVICTED = "evicted"
     REBOOT_REQUESTED = "reboot-requested"
-    # A FleetLock server granted the reboot before this drain.
+    # By a FleetLock server, before this drain.
     GRANTED_BEFORE_DRAIN = "granted"
     BOOTED = "booted"
     READY = "ready"
     PROVEN = "proven"
     # The empty node has pods again.
     REFILLED = "refilled"
-    # Another update is staged now.
     RESTAGED = "restaged"
     RETURNED = "returned"
     FAILED = "failed"
@@ -72,7 +71,7 @@ class Outcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the node failed, rather than was skipped or returned on request."""
+        """Whether the node failed."""
         return self not in (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED)
 
 
@@ -87,7 +86,7 @@ class NodeCondition(Struct, frozen=True):
 
 
 class NodeDiagnosis(Struct, frozen=True):
-    """What was found on a node that failed; unknown values are empty."""
+    """What a failed node shows; unknown values are empty."""
 
     ssh_error: str = ""
     conditions: tuple[NodeCondition, ...] = ()
@@ -99,7 +98,6 @@ class NodeResult(Struct, frozen=True):
 
     node: str
     outcome: Outcome
-    # The last one that it reached.
     phase: Phase
     seconds: float
     message: str = ""
@@ -107,15 +105,15 @@ class NodeResult(Struct, frozen=True):
     version: str = ""
     left_cordoned: bool = False
     diagnosis: NodeDiagnosis = NodeDiagnosis()
-    # Why a plan would leave out a skipped node now.
+    # Only for a skipped node.
     reason: ExclusionReason | None = None
     finding: Finding | None = None
     fixes: tuple[str, ...] = ()
-    # Refused right before its cordon, to be retried.
+    # Before its cordon, to be retried.
     is_refused: bool = False
     # The drain timeout that would have sufficed, or 0.
     needed_drain_seconds: int = 0
-    # None if the Node was not changed.
+    # None without a change.
     edge: Edge | None = None
 
     @property
@@ -125,13 +123,13 @@ class NodeResult(Struct, frozen=True):
 
 
 class NotStarted(Struct, frozen=True):
-    """A planned node that was not rebooted and did not fail."""
+    """A planned node without a reboot or a failure."""
 
     node: str
     message: str
     reason: ExclusionReason | None = None
     was_begun: bool = False
-    # None if the node was begun.
+    # None if begun.
     finding: Finding | None = None
 
     @property
@@ -141,7 +139,7 @@ class NotStarted(Struct, frozen=True):
 
     @property
     def is_for_later(self) -> bool:
-        """Whether a later pass may take the node."""
+        """Whether a later pass may take it."""
         return self.finding is not None and self.finding.is_for_later
 
 
@@ -156,42 +154,42 @@ class NotDone(Struct, frozen=True):
 
 
 class RunResult(Struct, frozen=True):
-    """How a rollout ended, or the part of it that this process has run."""
+    """How a rollout, or one process of it, ended."""
 
     # Each planned node is in one of these three.
     finished: tuple[NodeResult, ...]
     skipped: tuple[NotStarted, ...] = ()
     not_started: tuple[NotStarted, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
-    # In an earlier process of this rollout.
+    # In earlier processes.
     failed_before: tuple[NotDone, ...] = ()
     pods_to_move: int = 0
-    # The evictions of this process.
+    # In this process.
     evictions: int = 0
-    # Planned only by an earlier process.
+    # Only an earlier process planned these.
     left_over: tuple[str, ...] = ()
-    # Versions whose hold keeps nodes from starting.
+    # These keep nodes from starting.
     held: tuple[str, ...] = ()
     # Held since this process ran.
     newly_held: tuple[str, ...] = ()
-    # The rollout's record is still in the cluster.
+    # The record is still in the cluster.
     resumable: bool = True
-    # The version that a rollback leaves, or empty.
+    # The version to leave, or empty.
     rollback: str = ""
 
     @property
     def succeeded(self) -> tuple[NodeResult, ...]:
-        """Return the nodes that succeeded."""
+        """Return nodes that succeeded."""
         return tuple(result for result in self.finished if result.succeeded)
 
     @property
     def failed(self) -> tuple[NodeResult, ...]:
-        """Return the nodes that did not succeed."""
+        """Return nodes that did not succeed."""
         return tuple(result for result in self.finished if not result.succeeded)
 
     @property
     def not_done(self) -> tuple[NotDone, ...]:
-        """Return the nodes that should have been rebooted but were not."""
+        """Return nodes that should have been rebooted."""
         not_done_now = list(wrongly_left_out(self.excluded))
         for skipped in self.skipped:
             is_rightly_skipped = skipped.reason is not None and not skipped.reason.is_trouble
@@ -200,35 +198,35 @@ class RunResult(Struct, frozen=True):
             reason = skipped.reason or Outcome.SKIPPED
             version = held_version(skipped.finding)
             not_done_now.append(NotDone(skipped.node, reason, skipped.message, version))
-        # A node that failed before may also be left out now: the newer reason counts.
+        # For a node in both, the newer reason counts.
         names = {entry.node for entry in not_done_now}
         failed_before = [entry for entry in self.failed_before if entry.node not in names]
         return (*failed_before, *not_done_now)
 
     @property
     def deferred(self) -> tuple[str, ...]:
-        """Return the nodes that the next run takes, because this process runs on them."""
+        """Return the nodes that this process runs on."""
         return tuple(node.node for node in self.not_done if node.reason is ExclusionReason.DEFERRED)
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Return how many nodes were rightly left out, by reason."""
+        """Count nodes rightly left out, by reason."""
         return rightly_left_out((*self.excluded, *self.skipped))
 
     @property
     def complete(self) -> bool:
-        """Whether every selected node is done, or was rightly left out."""
+        """Whether all nodes are done or rightly left out."""
         return not (self.failed or self.not_started or self.not_done)
 
 
 def rightly_left_out(nodes: Iterable[Exclusion | NotStarted]) -> Mapping[str, int]:
-    """Return how many nodes are left out without being trouble, by reason."""
+    """Count nodes by reason, without trouble."""
     reasons = [node.reason for node in nodes if node.reason is not None]
     return Counter(sorted(reason.value for reason in reasons if not reason.is_trouble))
 
 
 def wrongly_left_out(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
-    """Return the excluded nodes that should have been rebooted."""
+    """Return the nodes that should have been rebooted."""
     not_done = list[NotDone]()
     for exclusion in excluded:
         if exclusion.reason.is_trouble:
@@ -238,14 +236,14 @@ def wrongly_left_out(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
 
 
 class PlanReady(Struct, frozen=True):
-    """The plan that is about to run."""
+    """This plan is about to run."""
 
     at: datetime
     plan: RolloutPlan
 
 
 class JsonLine(Struct, frozen=True, tag_field="type"):
-    """An event that is written as a JSON line."""
+    """An event in JSON."""
 
     at: Moment
 
@@ -307,12 +305,12 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
 
     @property
     def blocker_name(self) -> str:
-        """Return the name of what does not allow the eviction, or empty."""
+        """Return what prevents the eviction, or empty."""
         return self.budget or self.webhook or self.admission_policy
 
     @property
     def blocker_text(self) -> str:
-        """Return what does not allow the eviction, in words."""
+        """Return what prevents the eviction, in words."""
         if self.webhook:
             return f"admission webhook {self.webhook}"
         if self.admission_policy:
@@ -366,7 +364,7 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
 
     @classmethod
     def of(cls, at: datetime, result: NodeResult) -> "NodeFinished":
-        """Return the event for a result."""
+        """Return the result's event."""
         diagnosis = None if result.succeeded else result.diagnosis
         return cls(
             at=at,
@@ -386,12 +384,12 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the node is rebooted, proved and returned."""
+        """Whether the node succeeded."""
         return self.outcome is Outcome.SUCCEEDED
 
     @property
     def diagnosis(self) -> NodeDiagnosis:
-        """Return what was found on a failed node."""
+        """Return the event's diagnosis."""
         return NodeDiagnosis(self.ssh_error or "", self.conditions or (), self.console or "")
 
 

@@ -21,23 +21,22 @@ _UNITS = {
 _SECOND = 10**9
 _PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
 _WHOLE = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)")
-# Units, and how many of them are a second.
+# Per second.
 _FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
-# In seconds: the limit of a Lease and a grace period.
+# The limit of a Lease and a grace period, in seconds.
 LONGEST = 2**31 - 1
-# A count or a number of seconds in a document.
 Number = Annotated[int, Meta(ge=0, le=LONGEST)]
-# A duration in a document, never NaN or infinite.
+# Never NaN or infinite.
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
 
 
 class Duration(float):
-    """Seconds, written as in Go (`90s`, `1h30m`) or in days (`2d`)."""
+    """Seconds, as in Go (`90s`, `1h30m`) or days (`2d`)."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the duration in `text`, or raise `UsageError`."""
+        """Parse a text, or raise `UsageError`."""
         if not _WHOLE.fullmatch(text.strip()):
             raise UsageError(
                 f"{text!r} is not a duration",
@@ -52,7 +51,7 @@ class Duration(float):
         return cls(int(nanoseconds) / _SECOND)
 
     def __str__(self) -> str:
-        """Return the text that `parse` reads as the same duration."""
+        """Return what `parse` reads."""
         if not self.is_integer():
             return self._fraction()
         hours, remainder = divmod(int(self), 3600)
@@ -63,7 +62,7 @@ class Duration(float):
     __repr__ = __str__
 
     def _fraction(self) -> str:
-        """Return `1500ms`, in the first unit without a fraction."""
+        """Use the first unit without a fraction."""
         for unit, parts in _FRACTIONS:
             number = round(self * parts)
             if number / parts == self:
@@ -72,17 +71,17 @@ class Duration(float):
 
 
 class Count(str):
-    """A number of nodes, or a percentage of the selected ones: `3`, `25%`."""
+    """A number or a share of nodes: `3`, `25%`."""
 
     __slots__ = ()
 
     def __new__(cls, number: int, *, percent: bool = False) -> Self:
-        """Return the count as text."""
+        """Return its text."""
         return super().__new__(cls, f"{number}{'%' if percent else ''}")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the count in `text`, or raise `UsageError`."""
+        """Parse a text, or raise `UsageError`."""
         match = _COUNT.fullmatch(text.strip())
         if match is None or (match[2] and int(match[1]) > 100):  # noqa: PLR2004 - per cent
             raise UsageError(
@@ -91,7 +90,7 @@ class Count(str):
         return cls(int(match[1]), percent=bool(match[2]))
 
     def of(self, total: int) -> int:
-        """Return the number out of `total`. Percentages round down, but to at least 1 above 0%."""
+        """Round percentages down, but to at least 1 above 0%."""
         number = int(self.removesuffix("%"))
         if self.is_share and number:
             return max(1, total * number // 100)
@@ -99,10 +98,10 @@ class Count(str):
 
     @property
     def is_share(self) -> bool:
-        """Whether the count is a percentage."""
+        """Whether it is a percentage."""
         return self.endswith("%")
 
     @property
     def is_zero(self) -> bool:
-        """Whether the count is 0 or 0%."""
+        """Whether it is 0 or 0%."""
         return self.of(1) == 0

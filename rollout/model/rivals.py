@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Rival(StrEnum):
-    """Another reboot coordinator; the name for flags."""
+    """Reboot coordinators, as named in flags."""
 
     FLUO = "fluo"
     CLUO = "cluo"
@@ -28,7 +28,7 @@ class Rival(StrEnum):
 
 
 class SelfReboot(StrEnum):
-    """Software that updates and reboots its host; the name for flags."""
+    """Software that reboots its host, as named in flags."""
 
     UNATTENDED_UPGRADES = "unattended-upgrades"
     BOOTC = "bootc"
@@ -40,7 +40,7 @@ class SelfReboot(StrEnum):
 
 RIVALS = (*Rival, *SelfReboot)
 
-# What each does, and how to stop it on the host.
+# What each does, and how to stop it.
 SELF_REBOOTS = {
     SelfReboot.UNATTENDED_UPGRADES: (
         "unattended-upgrades reboots the host by itself",
@@ -68,14 +68,14 @@ SELF_REBOOTS = {
         "set reboot = never in /etc/dnf/automatic.conf",
     ),
 }
-# A setting stops these, a command the others.
+# The others need a command.
 STOPPED_BY_SETTING = frozenset(
     {SelfReboot.UNATTENDED_UPGRADES, SelfReboot.RPM_OSTREE, SelfReboot.DNF}
 )
 
 
 class TriggerResource(Struct, frozen=True):
-    """A resource whose objects tell a coordinator what to do; without them it does nothing."""
+    """Without objects of it, a coordinator does nothing."""
 
     plural: str
     group: str
@@ -83,7 +83,7 @@ class TriggerResource(Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Return the API path of the objects."""
+        """Return the objects' path."""
         return f"/apis/{self.group}/{self.version}/{self.plural}"
 
 
@@ -105,22 +105,22 @@ TRIGGERS = {
 
 
 class LockAnnotation(Struct, frozen=True):
-    """kured's lock: an annotation of its DaemonSet, held by up to `owners` nodes."""
+    """kured's lock for `owners` nodes."""
 
     name: str
     owners: int = 1
 
 
 class Coordinator(Struct, frozen=True):
-    """Another coordinator that may reboot nodes: the object that runs it."""
+    """An object that runs another coordinator."""
 
     rival: str
     kind: str
     namespace: str
     name: str
-    # Who has its lock: nodes, or a person's text.
+    # Nodes, or a person's text.
     holders: tuple[str, ...] = ()
     # All of the lock is held, and does not expire.
     locked: bool = False
-    # What a person can take to pause it.
+    # Taking this lock pauses the coordinator.
     lock: LockAnnotation | None = None

@@ -1,4 +1,4 @@
-"""Label selectors, with the grammar and rules of apimachinery's `labels.Parse`."""
+"""Label selectors, as apimachinery's `labels.Parse` reads them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ _HINT = (
 
 
 class SelectorOperator(StrEnum):
-    """How a requirement compares a label; Gt and Lt occur in node selectors and in `x>1`."""
+    """Gt and Lt occur for nodes and in `x>1`."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -51,14 +51,14 @@ _OPERATORS = {
 
 
 class Requirement(Struct, frozen=True):
-    """One requirement of a label selector."""
+    """One requirement."""
 
     key: str
     operator: SelectorOperator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels match; labels without the key match NotIn."""
+        """Whether labels match; NotIn matches a missing key."""
         match self.operator:
             case SelectorOperator.IN:
                 return labels.get(self.key) in self.values
@@ -79,22 +79,22 @@ class Requirement(Struct, frozen=True):
 
 
 class LabelSelector(Struct, frozen=True):
-    """A label selector; without requirements it matches everything."""
+    """A selector; it matches everything without requirements."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels satisfy every requirement."""
+        """Whether all requirements match."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> bool:
-    """Whether the labels have all of these keys with these values."""
+    """Whether all pairs match."""
     return all(labels.get(key) == value for key, value in exact)
 
 
 def first_in_requirement(requirements: Iterable[Requirement]) -> Requirement | None:
-    """Return the first requirement whose values an index can look up, or None."""
+    """Return the first that an index can look up, or None."""
     for requirement in requirements:
         if requirement.operator is SelectorOperator.IN:
             return requirement
@@ -102,7 +102,7 @@ def first_in_requirement(requirements: Iterable[Requirement]) -> Requirement | N
 
 
 def compare_numbers(left: str, right: str) -> int:
-    """Compare two whole numbers: -1, 0 or 1; 0 if one is not a number."""
+    """Return -1, 0 or 1; 0 if one is not a number."""
     first = whole_number(left)
     second = whole_number(right)
     if first is None or second is None or first == second:
@@ -111,7 +111,7 @@ def compare_numbers(left: str, right: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that Go's 64-bit ParseInt reads, or None."""
+    """Return what Go's 64-bit ParseInt reads, or None."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -120,9 +120,9 @@ def whole_number(text: str) -> int | None:
 
 
 def parse_selector(text: str) -> LabelSelector:
-    """Return the selector in `text`, or raise `UsageError` as the API server would.
+    """Parse as the API server does, or raise `UsageError`.
 
-    An empty one selects everything.
+    An empty text selects everything.
     """
     requirements = list[Requirement]()
     position = 0
@@ -141,7 +141,6 @@ def parse_selector(text: str) -> LabelSelector:
 
 
 def _read_requirement(match: re.Match[str], selector: str) -> Requirement:
-    """Return the requirement that `_REQUIREMENT` has matched in the selector."""
     absent_key = match["absent"]
     key = absent_key or match["key"]
     _check_key(key, selector)
@@ -150,7 +149,7 @@ def _read_requirement(match: re.Match[str], selector: str) -> Requirement:
     operator = match["sign"] or match["set"]
     if not operator:
         return Requirement(key, SelectorOperator.EXISTS)
-    # A missing value is empty, as in `app=`, `app in (,web)` and `app in ()`.
+    # A missing value is empty: `app in (,web)`.
     parts = match["values"].split(",") if match["set"] else [match["value"] or ""]
     values = tuple(part.strip() for part in parts)
     for value in values:
@@ -163,7 +162,6 @@ def _read_requirement(match: re.Match[str], selector: str) -> Requirement:
 
 
 def _check_key(key: str, selector: str) -> None:
-    """Raise `UsageError` unless a label may have this key: `name`, or `prefix/name`."""
     prefix, slash, name = key.rpartition("/")
     if slash:
         is_dns_name = len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix) is not None
@@ -174,7 +172,6 @@ def _check_key(key: str, selector: str) -> None:
 
 
 def _check_name(name: str, noun: str, text: str) -> None:
-    """Raise `UsageError` for the selector `text`, unless a label may have this name or value."""
     if len(name) > _LONGEST_NAME:
         length = f"{len(name)} characters long, of at most {_LONGEST_NAME}"
         raise _selector_error(text, f"the {noun} {_shorten(name)!r} is {length}")
@@ -187,8 +184,8 @@ def _selector_error(text: str, problem: str) -> UsageError:
 
 
 def check_label_name(name: str) -> str:
-    """Return the name if a label may have it, or raise `UsageError`."""
-    # As a selector, a label's name alone means that the label exists. Other selectors are no names.
+    """Return the name, or raise `UsageError`."""
+    # A name alone is also a selector: the label exists.
     name_alone = Requirement(name, SelectorOperator.EXISTS)
     if parse_selector(name).requirements != (name_alone,):
         hint = "Use a name such as topology.kubernetes.io/zone."
@@ -201,5 +198,5 @@ def _shorten(text: str) -> str:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the API server accepts the label value."""
+    """Whether the API server accepts the value."""
     return not text or (len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None)

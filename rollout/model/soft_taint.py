@@ -1,4 +1,4 @@
-"""The soft taint on pending nodes, which the scheduler then avoids, and a deferred node's label."""
+"""The soft taint on pending nodes, and deferred nodes' label."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +21,8 @@ def has_soft_taint(node: Node) -> bool:
 
 
 def soft_taint_patch(node: Node) -> Patch:
-    """Return the patch that adds the soft taint; empty if its key and effect are taken."""
-    # A Node cannot have two taints of the same key and effect.
+    """Return a patch; empty if the taint is taken."""
+    # Each pair is unique on a Node.
     taken = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in taken:
         return {}
@@ -30,7 +30,7 @@ def soft_taint_patch(node: Node) -> Patch:
 
 
 def soft_taint_removal_patch(node: Node) -> Patch:
-    """Return the patch that removes the soft taint; empty without it."""
+    """Return a patch; empty without the taint."""
     if not has_soft_taint(node):
         return {}
     return _taints_patch([taint for taint in node.taints if not _is_ours(taint)])
@@ -41,12 +41,12 @@ def _is_ours(taint: Taint) -> bool:
 
 
 def _taints_patch(taints: Sequence[Taint]) -> Patch:
-    """Return a patch of the whole list, because the API cannot merge taints."""
+    """Patch the whole list, because the API cannot merge taints."""
     return {"taints": to_builtins(taints) or None}
 
 
 def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
-    """Return the patch that marks a deferred node; None if it is marked."""
+    """Return a patch; None if marked."""
     metadata: Patch = {}
     if marks.DEFERRED not in node.annotations:
         details = json_line({"by": by, "at": at}).decode()
@@ -57,7 +57,7 @@ def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None
 
 
 def undo_deferral_patch(node: Node) -> Patch | None:
-    """Return the patch that removes a deferral's marks; None without them."""
+    """Return a patch; None without marks."""
     metadata: Patch = {}
     if marks.DEFERRED in node.annotations:
         metadata["annotations"] = {marks.DEFERRED: None}
@@ -67,7 +67,6 @@ def undo_deferral_patch(node: Node) -> Patch | None:
 
 
 def _node_patch(metadata: Patch, spec: Patch) -> Patch | None:
-    """Return the patch of a Node; None if it changes nothing."""
     patch: Patch = {}
     if metadata:
         patch["metadata"] = metadata

@@ -1,4 +1,4 @@
-"""Short texts, and texts that are safe to show: foreign ones could move the cursor."""
+"""Short texts, safe to show: foreign ones could move the cursor."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-# Unicode categories that a terminal obeys: controls, directions, line separators.
+# A terminal obeys these: controls, directions, line separators.
 UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 Key = TypeVar("Key")
@@ -26,12 +26,12 @@ _UPDATE_ENGINE = "update-engine"
 
 
 def is_unsafe(character: str) -> bool:
-    """Whether a terminal obeys the character instead of showing it."""
+    """Whether a terminal obeys the character."""
     return unicodedata.category(character) in UNSAFE_CATEGORIES
 
 
 def printable(text: str) -> str:
-    """Return one line with control characters as escapes."""
+    """Return one line, with controls escaped."""
     line = text.translate(_SPACES)
     if line.isascii() and line.isprintable():
         return line
@@ -43,7 +43,7 @@ def _visible(character: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return one word of a shell command; invisible characters are in bash's `$'…'`."""
+    """Quote a word; invisible characters need bash's `$'…'`."""
     is_visible = text == printable(text)
     if is_visible:
         return shlex.quote(text)
@@ -52,15 +52,14 @@ def shell_word(text: str) -> str:
 
 
 def _in_dollar_quotes(character: str) -> str:
-    r"""Return `\x1b` for an invisible character."""
     if is_unsafe(character):
         return "".join(f"\\x{octet:02x}" for octet in character.encode("utf-8", "surrogateescape"))
     return f"\\{character}" if character in "\\'" else character
 
 
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
-    """Return foreign text as one safe line of at most `limit` characters."""
-    # Do not search megabytes of junk.
+    """Return one safe line of at most `limit` characters."""
+    # Do not search megabytes.
     plain = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
     spaced = "".join(character if character.isprintable() else " " for character in plain)
     line = " ".join(spaced.split())
@@ -68,7 +67,7 @@ def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
 
 
 def name_excerpt(name: str) -> str:
-    """Return another program's name for something, printable and short."""
+    """Return a short, printable name."""
     line = printable(name[: _NAME_LIMIT + 1])
     return line if len(line) <= _NAME_LIMIT else line[: _NAME_LIMIT - 1] + "…"
 
@@ -85,7 +84,7 @@ def listed(sentences: Sequence[str], most: int) -> str:
 
 
 def joined(separator: str, *parts: str) -> str:
-    """Join the parts that are not empty."""
+    """Join parts that are not empty."""
     return separator.join(filter(None, parts))
 
 
@@ -94,7 +93,7 @@ def _count_rest(parts: Sequence[str], most: int) -> str:
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, in order."""
+    """Return values by key, in order."""
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -102,14 +101,14 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def or_dash(text: str) -> str:
-    """Return the printable text, or a dash."""
+    """Return printable text, or a dash."""
     return printable(text) or NOTHING
 
 
 def version_change(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
-    """Return `3975.2.0 → 4081.2.1`, or without versions `22.04 (reboot-required)`."""
+    """Return `3975.2.0 → 4081.2.1` or `22.04 (reboot-required)`."""
     current = printable(running) or "?"
-    # An update by update_engine always has a version, so a missing one is unknown.
+    # update_engine always has versions: a missing one is unknown.
     if detected_by and not staged and _UPDATE_ENGINE not in detected_by:
         return f"{current} ({', '.join(detected_by)})"
     return f"{current} → {printable(staged) or '?'}"
@@ -120,18 +119,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-# ssh splits an unquoted path at these.
+# ssh splits unquoted paths here.
 _SEPARATORS = frozenset(" \t\"'\\")
 
 
 def ssh_path(path: str, *, tokens: bool = True) -> str:
-    """Return a path as an option of ssh; `tokens`: the option expands tokens such as `%h`."""
+    """Return a path for ssh; `tokens`: it expands `%h`."""
     escaped = escape_quotes(path, tokens=tokens)
     return f'"{escaped}"' if _SEPARATORS.intersection(path) else escaped
 
 
 def escape_quotes(path: str, *, tokens: bool = True) -> str:
-    """Escape a path for an option of ssh in quotes."""
+    """Escape what ssh reads in quotes."""
     plain = path.replace("%", "%%") if tokens else path
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 
@@ -146,27 +145,27 @@ _OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
 
 
 def capitalize(text: str) -> str:
-    """Return the text with its first letter in upper case."""
+    """Start with a capital."""
     return text[:1].upper() + text[1:]
 
 
 def version_numbers(version: str) -> list[int]:
-    """Return the numbers in a version, to compare similar ones."""
+    """Return numbers that compare similar versions."""
     return [int(number) for number in _VERSION_NUMBER.findall(version)]
 
 
 def is_version(text: str) -> bool:
-    """Whether the text may be a version, and is safe in a command."""
+    """Whether it may be a version, safe in a command."""
     return _VERSION.fullmatch(text) is not None
 
 
 def is_run_id(text: str) -> bool:
-    """Whether the text may be a run ID, which is never a path; see `marks.RUN`."""
+    """Whether it may be a run ID, never a path."""
     return len(text) <= _LONGEST_RUN and _RUN.fullmatch(text) is not None
 
 
 def is_object_name(text: str) -> bool:
-    """Whether the API server accepts the object name."""
+    """Whether the API server accepts the name."""
     return len(text) <= _LONGEST_OBJECT and ".." not in text and _OBJECT.fullmatch(text) is not None
 
 
@@ -174,8 +173,8 @@ NaturalKey = tuple[tuple[int, int, str], ...]
 
 
 def natural_key(name: str) -> NaturalKey:
-    """Return a key that sorts worker-2 before worker-10."""
-    # Numbers sort by value, before words.
+    """Sort worker-2 before worker-10."""
+    # Numbers come before words.
     return tuple(
         (0, int(part), part) if part.isdigit() else (1, 0, part)
         for part in _NUMBER.split(name)

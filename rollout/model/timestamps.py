@@ -14,21 +14,21 @@ class Interval(Struct, frozen=True, order=True):
 
     @property
     def seconds(self) -> float:
-        """Return how long it is."""
+        """Return the length."""
         return (self.end - self.begin).total_seconds()
 
     def includes(self, moment: datetime) -> bool:
-        """Whether the moment is in it."""
+        """Whether the moment is inside."""
         return self.begin <= moment < self.end
 
 
 def parse_timestamp(stamp: str) -> datetime | None:
-    """Return the time, in UTC if the stamp has no zone; None if it is invalid."""
+    """Return the time, in UTC without a zone; None if invalid."""
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
         if aware.year in _EDGE_YEARS:
-            # This raises `OverflowError` if, in UTC, it is not in the years 1 to 9999.
+            # This raises `OverflowError` unless UTC's year is 1 to 9999.
             aware.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
@@ -36,7 +36,7 @@ def parse_timestamp(stamp: str) -> datetime | None:
 
 
 def seconds_since(stamp: str, now: datetime | None) -> float:
-    """Return the seconds from `stamp` to `now`, of the same clock; 0 if either is unknown."""
+    """Subtract times of one clock; 0 if either is unknown."""
     then = parse_timestamp(stamp)
     if now is None or then is None:
         return 0.0
@@ -44,12 +44,12 @@ def seconds_since(stamp: str, now: datetime | None) -> float:
 
 
 def timestamp(at: datetime) -> str:
-    """Return RFC 3339 in UTC, to the millisecond."""
+    """Return RFC 3339 in UTC, with milliseconds."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def whole_second(at: datetime) -> str:
-    """Return RFC 3339 in UTC, to the second, as in Kubernetes."""
+    """Return RFC 3339 in UTC, as Kubernetes does."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

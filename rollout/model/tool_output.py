@@ -1,5 +1,3 @@
-"""The last line of a tool's output that says why it failed; warnings only if nothing else."""
-
 import re
 from collections.abc import Sequence
 
@@ -23,7 +21,7 @@ _NO_REASON = re.compile(
     r"|Killed by signal \d+"
     r"|.*: terminating, \d+ bad configuration options?$"
 )
-# OpenSSH, Ansible, Python, shells, glog, structured logs, and OpenSSH's framed notices.
+# OpenSSH, Ansible, Python, shells, glog, structured logs, OpenSSH's notices.
 _WARNING = re.compile(
     r"(?:\x1b\[[\d;]*m)?(?:"
     r"\W{0,4}(?:deprecation )?warning\b"
@@ -39,19 +37,18 @@ _WARNING = re.compile(
 
 
 class CommandEnd(Struct, frozen=True):
-    """How a command of the operator's ended."""
+    """How a command ended."""
 
     # Why it did not exit with 0, or empty.
     problem: str
-    # The line of its output that says why.
     reason: str = ""
     output: tuple[str, ...] = ()
 
 
 def last_line(text: str, limit: int = _LIMIT) -> str:
-    """Return the last line that may say why a tool failed; a long one loses its middle.
+    """Return why a tool failed: its last error, warning, or line with a word.
 
-    Without an error, it is a warning, or else any line with a word.
+    A long line loses its middle.
     """
     lines = [line for line in text.splitlines() if _WORD.search(line)]
     errors_and_warnings = [line for line in lines if not _NO_REASON.match(line.strip())]
@@ -64,13 +61,13 @@ def last_line(text: str, limit: int = _LIMIT) -> str:
 
 
 def last_lines(text: str, most: int) -> tuple[str, ...]:
-    """Return the last meaningful lines, safe to show."""
+    """Return meaningful lines, safe to show."""
     lines = [line.strip() for line in text.splitlines() if _WORD.search(line)]
     return tuple(_fit(line, _LIMIT) for line in lines[-most:])
 
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:
-    """Return the lines without warnings and the indented lines that follow a warning."""
+    """Also drop the indented lines after a warning."""
     other_lines = list[str]()
     is_in_warning = False
     for line in lines:
@@ -84,14 +81,14 @@ def _without_warnings(lines: Sequence[str]) -> list[str]:
 
 
 def _without_prefix(line: str) -> str:
-    """Remove a prefix of glog such as `E1130 01:10:54.1 7 main.go:5]`."""
+    """Remove glog's `E1130 01:10:54.1 7 main.go:5]`."""
     rest = _GLOG.sub("", line, count=1)
     return rest if _WORD.search(rest) else line
 
 
 def _fit(line: str, limit: int) -> str:
-    """Return a line that is safe to show; a long one as `beginning … end`."""
-    # The limit of the excerpt is such that it does not shorten the line.
+    """Return a safe line; a long one as `beginning … end`."""
+    # This limit is too high to shorten the line.
     safe = excerpt(line, max(limit, len(line)))
     if len(safe) <= limit:
         return safe

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from rollout.model.quantity import Duration
 
-# update_engine checks every 45 minutes, and waits at most four hours after a server error.
+# update_engine checks every 45 minutes; after errors, within four hours.
 LONGEST_SILENCE: Final = Duration(2 * 86_400)
 
 
@@ -23,7 +23,7 @@ class CheckState(StrEnum):
 
     @property
     def is_off(self) -> bool:
-        """Whether the service does not check, or will not after the next boot."""
+        """Whether the service is off, now or after a boot."""
         return self in (
             CheckState.MASKED,
             CheckState.STOPPED,
@@ -38,7 +38,7 @@ class CheckState(StrEnum):
 
 
 def service_text(unit: str, state: CheckState) -> str:
-    """Return a clause that says why the service is off."""
+    """Return why a service is off."""
     match state:
         case CheckState.FAILED:
             return f"{unit} has failed"
@@ -49,15 +49,14 @@ def service_text(unit: str, state: CheckState) -> str:
 
 
 class UnitState(Struct, frozen=True):
-    """A systemd unit."""
+    """A systemd unit; unknown texts are empty."""
 
-    # Its states, in systemd's words; empty if unknown.
     load: str = ""
     active: str = ""
     file: str = ""
-    # Another unit starts it. systemd calls it disabled nevertheless if the link is in /usr.
+    # Another unit starts it. With its link in /usr, systemd says disabled.
     wanted: bool = False
-    # Why systemd cannot load it.
+    # Why it cannot be loaded.
     problem: str = ""
     active_after_boot_seconds: float | None = None
 
@@ -68,17 +67,17 @@ class UnitState(Struct, frozen=True):
 
     @property
     def stays_masked(self) -> bool:
-        """Whether it stays masked after a boot, which removes masks in /run."""
+        """Whether the mask survives a boot, which clears /run."""
         return self.masked and self.file != "masked-runtime"
 
     @property
     def stays_on(self) -> bool:
-        """Whether the next boot starts the unit, as far as known."""
+        """Whether a boot starts it, as far as known."""
         return self.wanted or self.file != "disabled"
 
     @property
     def missing(self) -> bool:
-        """Whether the host has no such unit."""
+        """Whether the host lacks the unit."""
         return self.load == "not-found"
 
     @property
@@ -88,17 +87,17 @@ class UnitState(Struct, frozen=True):
 
     @property
     def runs(self) -> bool:
-        """Whether the unit runs, or is about to."""
+        """Whether the unit runs, or soon will."""
         return self.active in ("active", "activating", "reloading")
 
     @property
     def known(self) -> bool:
-        """Whether systemd reported anything about the unit."""
+        """Whether systemd reported the unit."""
         return bool(self.load and self.active)
 
     @property
     def service_state(self) -> CheckState:
-        """Return what the unit alone says about checks for updates."""
+        """Return what the unit says about checks."""
         if not self.exists:
             return CheckState.UNKNOWN
         if self.masked:
@@ -112,20 +111,19 @@ UPDATE_ENGINE_UNIT: Final = "update-engine"
 
 
 class UpdateChecks(Struct, frozen=True):
-    """The service that looks for updates on a host, and when it last did."""
+    """A service that looks for updates."""
 
     # Empty if unknown.
     unit: str = ""
     service: UnitState = UnitState()
-    # When it last reached the update server, or None.
+    # When it last reached its server, or None.
     last: datetime | None = None
-    # Since then, or since its start; None if unknown.
+    # Since then, or its start; None if unknown.
     silence_seconds: float | None = None
-    # Its configuration turns updates off.
     is_disabled: bool = False
 
     def check_state(self, longest_silence: Duration = LONGEST_SILENCE) -> CheckState:
-        """Return whether the host looks for updates; it is stale after too long a silence."""
+        """Return the state; stale after too long a silence."""
         state = self.service.service_state
         if state.is_off:
             return state

@@ -1,5 +1,3 @@
-"""Reads YAML that users write."""
-
 from typing import Any
 
 import yaml
@@ -8,7 +6,7 @@ _SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str) -> Any:
-    """Return the document, or raise `YAMLError` without the text, which may be secret."""
+    """Parse, or raise `YAMLError` without the text: it may be secret."""
     try:
         return yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - the safe one
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
