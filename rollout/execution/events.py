@@ -1,4 +1,4 @@
-"""Kubernetes Events on the Node for each phase, as `kubectl describe node` shows.
+"""Kubernetes Events on the Node for each phase.
 
 A failure to write them is reported once and ends the writing, not the rollout.
 """
@@ -59,17 +59,13 @@ REASON_OF_BLOCKED_DRAIN = "DrainBlocked"
 
 @dataclass
 class NodeEvents:
-    """Writes the Events of one rollout while it is entered.
-
-    It is an observer of the rollout. Its thread writes the queued Events.
-    """
+    """Writes the Events of one rollout while it is entered."""
 
     api: ClusterApi
     run_id: str
     nodes: Sequence[PlannedNode]
     observers: Sequence[Observer]
     clock: Clock
-    # How long the exit waits for queued Events.
     closing_seconds: float = 3.0
 
     def __post_init__(self) -> None:
@@ -102,7 +98,6 @@ class NodeEvents:
                 self._report_blocked(event)
             case PodReleased():
                 if self._reported_blocked_pods.get(event.node) == event.pod:
-                    # The node's next blocked pod may be reported.
                     del self._reported_blocked_pods[event.node]
             case NodeFinished():
                 self._report_end(event)
@@ -190,17 +185,14 @@ class NodeEvents:
                     retriable=lambda error: is_transient(error) and self._has_time,
                 )
             except RolloutError as error:
-                # During the exit, failures are not reported.
                 if self._has_time:
                     self.report.notice(
                         f"Events about this rollout cannot be written: {error.message}"
                     )
-                # Later Events are not written either.
                 return
 
     @property
     def _has_time(self) -> bool:
-        """Whether Events may be written, which ends soon after the exit has begun."""
         return self.clock.monotonic() < self._give_up_at
 
     def _write(self, event: dict[str, Any]) -> None:
@@ -211,7 +203,7 @@ class NodeEvents:
             try:
                 self.api.patch(path, update)
             except ApiNotFoundError:
-                # The Event has expired: create it again.
+                # The Event has expired.
                 pass
             else:
                 return

@@ -1,8 +1,3 @@
-"""The gates of a policy, the gate command and the confirmation of waves.
-
-`NodeEngine` lists where the gates are asked about a node.
-"""
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -43,16 +38,12 @@ from rollout.wording import text
 _FRESH_SECONDS = 5.0
 # In place of a node's name.
 _ANY_NODE = ""
-# For a plan without an estimate.
 _ASSUMED_ESTIMATE = Duration(600)
-# Linux allows 128 KiB.
 _LONGEST_VARIABLE = 100_000
 
 
 class GateAnswer(Struct, frozen=True):
-    """Whether a node may start now; if not, whether waiting helps."""
-
-    # Why the node may not start, or None.
+    # None if the node may start.
     finding: Finding | None = None
     # Waiting does not help.
     is_final: bool = False
@@ -67,8 +58,8 @@ OPEN = GateAnswer()
 class PolicyGates:
     """Decides whether the rollout, a wave or a node may start.
 
-    Checks are asked about a node again and again while they hold it. A bounded check may do so for
-    gates.timeout, after which its answer is final. A general answer holds all nodes.
+    A bounded check holds a node for gates.timeout at most; then its answer is final. A general
+    answer holds all nodes.
     """
 
     plan: RolloutPlan
@@ -86,7 +77,7 @@ class PolicyGates:
             pool: self._schedule.in_pool(self.plan.policy, pool) for pool in pools
         }
         self._wave_by_node: dict[str, Wave] = {}
-        # In seconds, by the wave's index.
+        # Seconds, by the wave's index.
         self._longest_waits: dict[int, int] = {}
         for wave in self.plan.waves:
             self._wave_by_node.update((node.name, wave) for node in wave.nodes)
@@ -101,7 +92,6 @@ class PolicyGates:
         self._object_problem = CachedValue(
             self.health.find_problem, _FRESH_SECONDS, self.cluster.clock
         )
-        # Hold a node for gates.timeout at most. The others, such as a closed window, have no limit.
         self._bounded_checks = (
             self._check_blocking_pods,
             self._check_control_plane,
@@ -129,7 +119,7 @@ class PolicyGates:
         raise BlockedError(message, hint="See gates.command.")
 
     def ask_to_start_wave(self, wave: Wave) -> Finding | None:
-        """Return why the wave may not start, or None; the operator may be asked to confirm it."""
+        """The operator may be asked to confirm the wave."""
         each_node_waits_for_window = self._policy.windows.wait
         if not each_node_waits_for_window:
             why_closed = self._schedule.why_closed(self.cluster.clock.now())
@@ -144,7 +134,6 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """Return whether the node may start now."""
         for check in self._checks:
             answer = check(node)
             if answer.finding is not None:
@@ -157,7 +146,7 @@ class PolicyGates:
     def _limit_hold(
         self, node: PlannedNode, answer: GateAnswer, finding: Finding, *, is_bounded: bool
     ) -> GateAnswer:
-        """Report the answer that holds the node, and make it final after gates.timeout."""
+        """Report the answer, and make it final after gates.timeout."""
         held_node = _ANY_NODE if answer.is_general else node.name
         if not is_bounded:
             self._reset_timeouts(node, answer)
@@ -172,7 +161,7 @@ class PolicyGates:
         """Ask all checks once more, without their waits and timeouts."""
         if self.memory is not None:
             self.memory.require_fresh_read()
-        # The slow checks first, so that little time passes from the others until the cordon.
+        # Slow checks first, so that the others' answers are fresh at the cordon.
         for check in reversed(self._checks):
             finding = check(node).finding
             if finding:
@@ -181,7 +170,7 @@ class PolicyGates:
 
     def _check_memory(self, node: PlannedNode) -> GateAnswer:
         if self.memory is None:
-            # Before it reserves a slot, the FleetLock server itself checks the memory.
+            # The FleetLock server checks the memory before it reserves a slot.
             return OPEN
         finding = self.memory.why_not_to_start(node)
         return GateAnswer(finding, is_final=True) if finding else OPEN
@@ -251,12 +240,10 @@ class PolicyGates:
         return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
 
     def _seconds_needed(self, node: PlannedNode) -> float:
-        """Estimate the node's drain and reboot."""
         wave = self._wave_by_node[node.name]
         drain_seconds = wave.estimate.drain
         if node.wait_seconds < self._longest_waits[wave.index]:
-            # The wave's drain includes its longest wait for completion. This node waits less, so
-            # its drain ends earlier.
+            # The wave's drain includes its longest wait for completion, but this node waits less.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
             drain_seconds = min(drain_seconds, round(node.wait_seconds + timeout))
         estimate = drain_seconds + wave.estimate.reboot
@@ -298,7 +285,7 @@ class PolicyGates:
         """Hold the node while its database's operator has to empty another."""
         has_such_pods = self.cluster.ask(lambda api: has_pods_of_controllers(api, node.name))
         if not has_such_pods:
-            # Most nodes have none, and listing all nodes costs much.
+            # Listing all nodes costs much, and most need no list.
             return OPEN
         # `claim` decides between nodes that are only marked.
         nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]
@@ -319,11 +306,10 @@ class PolicyGates:
         return GateAnswer(problem, is_general=problem is not None)
 
     def _start_timeout(self, held_node: str) -> Deadline:
-        """Return the end of gates.timeout, which the first call starts."""
         return self._timeouts.setdefault(held_node, self.cluster.deadline(self._policy.timeout))
 
     def _reset_timeouts(self, node: PlannedNode, answer: GateAnswer) -> None:
-        """Have gates.timeout start anew, because a check that it does not limit holds the node."""
+        """A check that is not bounded holds the node, so gates.timeout starts anew."""
         if answer.is_general:
             # Other nodes may not be asked meanwhile.
             self._timeouts.clear()
@@ -331,12 +317,10 @@ class PolicyGates:
             self._timeouts.pop(node.name, None)
 
     def _end_timeouts(self, node: PlannedNode) -> None:
-        """Give the next check that holds the node, or all nodes, the full gates.timeout."""
         self._timeouts.pop(node.name, None)
         self._timeouts.pop(_ANY_NODE, None)
 
     def _report_once(self, held_node: str, finding: Finding) -> None:
-        """Report a new finding: `node-1: its window is closed`."""
         if self._reported.get(held_node) != finding:
             self._reported[held_node] = finding
             subject = "no node can be rebooted now" if held_node == _ANY_NODE else held_node
@@ -373,7 +357,7 @@ def _node_names(wave: Wave) -> str:
 
 
 def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
-    """Return why the control plane needs this node; empty for workers."""
+    """Empty for workers."""
     try:
         node = read_node(api, name)
     except ApiNotFoundError:
@@ -386,7 +370,7 @@ def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> I
 
 
 def find_storage_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
-    """Return why stored data needs this node; empty if the storage cannot be read."""
+    """Empty if the storage cannot be read."""
     pods = read_node_pods(api, name)
     osd_namespaces = {pod.namespace for pod in pods if pod.is_osd}
     has_longhorn = any(pod.is_of_longhorn for pod in pods)

@@ -1,5 +1,3 @@
-"""Reads the Lease that the lock is held by, and finds out whether the holder is alive."""
-
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum, auto
@@ -29,16 +27,15 @@ class LeaseState(Struct, frozen=True):
     version: str
     renewal_seconds: float
     run_id: str = ""
-    # By the holder's clock.
     renewed: datetime | None = None
-    # The same by the API server's clock.
+    # By the API server's clock.
     written: datetime | None = None
-    # See `marks.PROCESS`; empty if unknown.
+    # Empty if unknown.
     process: str = ""
 
     @property
     def holder_text(self) -> str:
-        """The holder for people, shortened: anyone may have written the Lease."""
+        """Shortened, because anyone may have written the Lease."""
         return name_excerpt(self.holder) or "another process"
 
     @property
@@ -67,7 +64,7 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
         return wire.written_at(self.managed_fields, "renewTime")
 
     def for_update(self, own_annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the metadata to write: unchanged but for rollout's own annotations."""
+        """Return unchanged metadata but for rollout's own annotations."""
         annotations = dict(self.annotations)
         annotations.pop(marks.RUN, None)
         annotations.pop(marks.PROCESS, None)
@@ -92,8 +89,6 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class Lease(msgspec.Struct):
-    """The Lease as the API has it."""
-
     metadata: LeaseMeta
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
@@ -137,7 +132,7 @@ def read_lease(api: ClusterApi, namespace: str) -> LeaseState:
     return lease.state if lease else NO_LEASE
 
 
-# In seconds: a busy machine renews late.
+# A busy machine renews late.
 _RENEWAL_SLACK = 2.0
 _PAUSE = 0.5
 
@@ -145,7 +140,7 @@ _PAUSE = 0.5
 class LockSnapshot(Struct, frozen=True):
     """Who held the lock when the Lease was read.
 
-    The age of the last renewal is exact if the API server noted its time, too.
+    The renewal's age is exact if the API server noted its time.
     """
 
     lease: LeaseState = NO_LEASE
@@ -199,11 +194,10 @@ class HolderState(Enum):
 
 
 class _Sighting(Struct, frozen=True):
-    """The Lease as last seen, unchanged since monotonic `since`."""
+    """The Lease unchanged since monotonic `since`."""
 
     lease: LeaseState = NO_LEASE
     since: float = 0.0
-    # Its holder was seen to renew it.
     is_renewed: bool = False
     has_ended: bool = False
 
@@ -229,7 +223,6 @@ class LeaseWatch(Struct):
 
     @property
     def expired_version(self) -> str | None:
-        """The Lease's version if it may be taken over, else None."""
         return self._last.lease.version if self.state is HolderState.GONE else None
 
     @property
@@ -237,10 +230,10 @@ class LeaseWatch(Struct):
         return self.clock.monotonic() - self._last.since
 
     def observe(self, lease: LeaseState, now: datetime | None = None) -> HolderState:
-        """Add an observation; return what is known about the holder.
+        """Return what is known about the holder.
 
         A recent renewal by the API server's time `now` proves a living holder. An old one proves
-        nothing: one of several API servers may lag behind.
+        nothing, because one of several API servers may lag behind.
         """
         sighting = self._last
         snapshot = LockSnapshot(lease, now)
@@ -256,11 +249,9 @@ class LeaseWatch(Struct):
 
     @property
     def state(self) -> HolderState:
-        """What is known about the holder. A holder that was never seen to renew is UNKNOWN."""
         last = self._last
         if not last.lease.holder:
             return HolderState.NOBODY
-        # Its process on this machine has ended, or the duration has passed without a renewal.
         if last.has_ended or self.seconds_unrenewed >= last.lease.duration:
             return HolderState.GONE
         return HolderState.ALIVE if last.is_renewed else HolderState.UNKNOWN
@@ -272,14 +263,14 @@ def await_renewal(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Return what is known about the holder; watch for a renewal if one read does not tell."""
+    """Watch for a renewal if one read does not tell the holder's state."""
     lease = read()
     is_age_known = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
     if state is not HolderState.UNKNOWN:
         return state
     if is_age_known:
-        # The last renewal is so long ago that the next is overdue: do not await it.
+        # The next renewal is overdue, so waiting for it is useless.
         return state
     seconds = lease.renewal_seconds + _RENEWAL_SLACK
     notice(
@@ -312,7 +303,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
 
 def _location_text(lease: LeaseState, age: float | None) -> str:
-    """Return `laptop (process 42, renewed 5s ago)`. The holder may be `laptop/42`."""
+    """Return `laptop (process 42, renewed 5s ago)` for the holder `laptop/42`."""
     location = lease.holder_text
     remarks = []
     machine, _, process = location.rpartition("/")
@@ -326,11 +317,11 @@ def _location_text(lease: LeaseState, age: float | None) -> str:
 
 
 def unlock_commands(lease: LeaseState, namespace: str) -> str:
-    """Return how to free the lock; without a run ID, delete the Lease."""
+    """Without a run ID, the Lease must be deleted."""
     if not is_run_id(lease.run_id):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run_id}"
     if is_fleetlock_run(lease.run_id):
-        # The FleetLock server itself continues its runs: `rollout resume` does not.
+        # `rollout resume` does not continue the FleetLock server's runs.
         return undo
     return f"rollout resume --force-unlock {lease.run_id} (or {undo})"

@@ -3,12 +3,12 @@
     Lease     the object in the API that names the holder and its last renewal
     lock      what a process holds while it renews the Lease in time
     lost      of a lock: another process has taken it, or the Lease was deleted
-    fenced    of a process: it must not act any more, because it lost the lock, or because another
-              rollout has marked the Node; its checks raise `FencedError`
+    fenced    of a process: it lost the lock or another rollout has marked the Node, and its checks
+              raise `FencedError`
 
 Clocks of two machines are never compared. Another process's Lease has expired once this machine has
-seen no renewal for its duration; our own is held while its last renewal is younger than that. Each
-write names the version that it read, so only one of two writers succeeds.
+seen no renewal for its duration. Each write names the version that it read, so only one of two
+writers succeeds.
 """
 
 import threading
@@ -57,10 +57,9 @@ from rollout.ports import ClusterApi
 T = TypeVar("T")
 
 _FIRST_PAUSE = 0.25
-# A write must begin within this share of the duration: it takes time to arrive.
+# Share of the duration within which a write must begin: it takes time to arrive.
 _SAFE_SHARE = 0.8
 _NOTICE_INTERVAL = 10.0
-# How long releasing the lock may take when the process ends at once.
 _LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
@@ -69,11 +68,10 @@ class LockOptions(Struct, frozen=True):
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
     seconds: int = SECONDS
-    # The run ID of the lock that is taken without a wait, or empty.
+    # The run ID whose lock is taken without a wait, or empty.
     force_unlock: str = ""
     # See `marks.PROCESS`.
     process: str = ""
-    # Has watched the holder since the plan.
     watch: LeaseWatch | None = None
 
 
@@ -81,8 +79,7 @@ class LockOptions(Struct, frozen=True):
 class LeaseLock:
     """Holds the lock for a rollout while it is entered; `stop` ends waiting for it.
 
-    A thread renews the Lease. Ours is the Lease that this process wrote, until another process has
-    replaced it: then the lock is lost.
+    Ours is the Lease that this process wrote, until another process has replaced it.
     """
 
     cluster: PatientApi
@@ -100,15 +97,13 @@ class LeaseLock:
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._mutex = threading.Lock()
         self._ended = threading.Event()
-        # Set if the process ends at once.
         self._process_ending = threading.Event()
         self._renewed_at = float("-inf")
         self._metadata = LeaseMeta(marks.LEASE_NAME)
-        # Our acquireTime.
         self._acquired = ""
         self._transitions = 0
         self._is_lost = False
-        # Who holds the lock after it was lost; empty if nobody does.
+        # Empty if nobody holds the lock.
         self._new_holder = ""
         self._thread = threading.Thread(
             target=self._keep_renewing, name="lease-renewal", daemon=True
@@ -127,7 +122,7 @@ class LeaseLock:
         self._release()
 
     def check(self) -> None:
-        """Renew an old Lease, and raise `FencedError` unless this process surely holds the lock."""
+        """Raise `FencedError` unless this process surely holds the lock; renew if needed."""
         if self._process_ending.is_set():
             _block_forever()
         if self._ended.is_set():
@@ -152,12 +147,12 @@ class LeaseLock:
 
     def _is_ours(self, lease: Lease) -> bool:
         is_same_holder = lease.held_by == self.options.holder
-        # Two containers may have the same holder name, but not the same time.
+        # Two containers may have the same holder name.
         is_same_time = lease.spec.acquire_time == self._acquired
         return is_same_holder and is_same_time
 
     def _is_unchanged(self, before: Lease | None, current: Lease) -> bool:
-        """Whether nobody has taken, renewed or released the lock since it was read.
+        """Whether nobody has taken, renewed or released the lock since `before`.
 
         Renewals by a holder that is unlocked by force do not count.
         """
@@ -168,7 +163,6 @@ class LeaseLock:
         return is_unlocked_by_force or before.version == current.version
 
     def _acquire(self) -> None:
-        """Create the Lease, or take it over once its holder is gone or is unlocked by force."""
         lease = self._read()
         if lease is None:
             self._claim(
@@ -184,7 +178,7 @@ class LeaseLock:
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
     def _claim(self, write: Callable[[], bytes], *, before: Lease | None) -> None:
-        """Create or replace the Lease; `LockedError` if it has changed since it was `before`."""
+        """Write the Lease; `LockedError` if it has changed since it was `before`."""
         while True:
             try:
                 self._retry(lambda: self._write_and_note(write))
@@ -196,7 +190,6 @@ class LeaseLock:
                     return
                 if current is None or not self._is_unchanged(before, current):
                     raise _conflict_error(current) from error
-                # The next write names this version.
                 self._metadata = current.metadata
             else:
                 return
@@ -212,7 +205,6 @@ class LeaseLock:
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _refuse_to_unlock_another(self, lease: Lease) -> None:
-        """`BlockedError` if --force-unlock does not name the rollout that holds the lock."""
         run_id_to_unlock = self.options.force_unlock
         run_id = lease.state.run_id
         if not run_id_to_unlock or run_id_to_unlock == run_id:
@@ -226,10 +218,8 @@ class LeaseLock:
         )
 
     def _wait_until_gone(self, lease: Lease) -> Lease:
-        """Watch until the holder is gone; return the Lease as last read."""
         has_watched_since_plan = self.options.watch is not None
         if has_watched_since_plan and self._watch.holder != lease.held_by:
-            # Another process has taken the lock since then.
             raise _conflict_error(lease)
         next_notice = Deadline(self._clock, 0.0)
         while self._observe(lease) is not HolderState.GONE:
@@ -245,7 +235,7 @@ class LeaseLock:
         return lease
 
     def _observe(self, lease: Lease) -> HolderState:
-        """Return whether the holder is gone; `LockedError` if it lives or has just ended."""
+        """`LockedError` if the holder lives or has just ended."""
         state = self._watch.observe(lease.state)
         if state is HolderState.NOBODY:
             raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
@@ -263,7 +253,7 @@ class LeaseLock:
         )
 
     def _write_and_note(self, write: Callable[[], bytes | None]) -> None:
-        """Write the Lease, and note when; `write` returns None if the lock is lost."""
+        """`write` returns None if the lock is lost."""
         # The duration counts from when the write was sent.
         sent_at = self._clock.monotonic()
         answer = write()
@@ -284,10 +274,8 @@ class LeaseLock:
                     self.cluster.notice(error)
 
     def _seconds_to_renewal(self, failures: int) -> float:
-        """Return how long to wait after this many failures in a row: soon, then less and less."""
         if failures == 0:
             return self._renewal_interval
-        # The limit keeps the power small.
         doublings = min(failures - 1, 10)
         return min(self._renewal_interval, _FIRST_PAUSE * 2.0**doublings)
 
@@ -301,10 +289,10 @@ class LeaseLock:
                 self._note_lost(None)
 
     def _write_unless_taken(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
-        """Write the Lease, or note that the lock is lost and return None.
+        """Return None if the lock is lost.
 
-        A conflict with our own earlier write, whose answer was lost, is retried once. Raises
-        `ApiConflictError` after another conflict.
+        A conflict may come from our own earlier write, whose answer was lost, so it is retried
+        once. A second conflict raises `ApiConflictError`.
         """
         try:
             return api.replace(self._path, self._body(released=released))
@@ -328,10 +316,9 @@ class LeaseLock:
             )
 
     def _release_in_a_hurry(self) -> None:
-        """Release the lock because the process ends; no check passes any more."""
         self._process_ending.set()
         self._ended.set()
-        # Do not await an unanswered renewal.
+        # A renewal may hold it without an answer.
         is_acquired = self._mutex.acquire(timeout=_LAST_SECONDS)
         try:
             self._release_by(self.cluster.api.within(_LAST_SECONDS))
@@ -372,7 +359,7 @@ class LeaseLock:
 
 
 def _block_forever() -> None:
-    """Act no more until the process ends: another may hold the lock already."""
+    """Another process may hold the lock already, so this one must not act."""
     threading.Event().wait()
 
 

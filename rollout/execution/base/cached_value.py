@@ -10,18 +10,17 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedValue(Generic[T]):
-    """A value that is read again once it is too old, by one thread while the others wait.
+    """A value that one thread reads again once it is too old, while others wait.
 
-    It is valid for `seconds` after the start of its read. After a slow read it is valid for longer,
-    so that reads take at most a share of the time.
+    It is valid for `seconds` after the start of its read, and longer after a slow read.
     """
 
     read: Callable[[], T]
     seconds: float
     clock: Clock
-    # The largest share of the time for reads, such as 0.1.
+    # The largest share of the time for reads.
     share: float = 1.0
-    # How long after its read the value may be valid because of the share.
+    # How long after its read `share` may keep the value valid.
     longest: float = float("inf")
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _value: T = field(init=False)

@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 # The cause in a 429 if a disruption budget refuses the eviction.
 BUDGET_CAUSE = "DisruptionBudget"
-# The steps of all nodes are one caller of `PatientApi`.
+# The steps of all nodes count as one caller of `PatientApi`.
 STEPS = "steps"
 _GROWING_PAUSE = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# An older failure says little: the API server may have been back since.
+# The API server may have been back since an older failure.
 _FAILURE_VALID_SECONDS = 60.0
 # A request's timeout when no patience is left.
 _HURRIED_SECONDS = 5.0
@@ -46,7 +46,6 @@ class Deadline:
         self._clock.sleep(min(seconds, self.remaining))
 
     def sleep_unless(self, event: Event) -> None:
-        """Sleep until the deadline or the event."""
         while not (self.expired or self._clock.wait(event, self.remaining)):
             pass
 
@@ -58,7 +57,7 @@ class Deadline:
 def is_transient(error: BaseException) -> bool:
     """Whether the request may succeed if it is repeated.
 
-    Not if a disruption budget refuses an eviction, which is an answer although its status is 429.
+    The refusal by a disruption budget is an answer, although its status is 429.
     """
     if isinstance(error, TooManyRequestsError):
         return not error.has_cause(BUDGET_CAUSE)
@@ -66,9 +65,9 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_transient_answer(error: BaseException) -> bool:
-    """Whether the request may succeed if it is repeated, and the API server has responded at all.
+    """Like `is_transient`, but the API server must have responded.
 
-    One that does not respond probably has the wrong address.
+    Without a response, its address is probably wrong.
     """
     has_http_status = isinstance(error, ApiError) and error.status != 0
     return has_http_status and is_transient(error)
@@ -88,8 +87,8 @@ def retry_until(
 ) -> T:
     """Repeat `action` with growing pauses while its errors are retriable.
 
-    `notice` gets each error before its pause. At the deadline, the last error is raised. `sleep`
-    replaces the pause, and may raise an error to stop.
+    `notice` gets each error before its pause. The deadline raises the last error. `sleep` replaces
+    the pause, and may raise an error to stop.
     """
     retrying = Retrying(
         retry=retry_if_exception(retriable),
@@ -108,7 +107,7 @@ def _last_error(state: RetryCallState) -> BaseException:
 
 
 def _seconds_until_retry(state: RetryCallState) -> float:
-    """Return what the API server asks for in Retry-After, or else a longer pause each time."""
+    """Retry-After comes before the growing pause."""
     error = _last_error(state)
     if isinstance(error, ApiError) and error.retry_after is not None:
         return min(error.retry_after, _LONGEST_RETRY_AFTER)
@@ -125,8 +124,8 @@ class _Outage(Struct, frozen=True):
 class PatientApi(Struct):
     """An API server whose outages are waited out.
 
-    In one outage, all requests without a deadline of their own share its patience: a number of
-    seconds since the first one that failed.
+    All requests without their own deadline share the patience: seconds since an outage's first
+    failure.
     """
 
     api: ClusterApi
@@ -139,12 +138,10 @@ class PatientApi(Struct):
 
     @property
     def patience_left(self) -> float:
-        """Seconds that requests without a deadline may still wait in this outage."""
         now = self.clock.monotonic()
         outage_began = now
-        # A copy, because other threads note outages.
+        # Copied, because other threads note outages.
         for outage in tuple(self._outages.values()):
-            # The API server may be back since an older failure.
             if now - outage.last_failed < _FAILURE_VALID_SECONDS:
                 outage_began = min(outage_began, outage.first_sent)
         return max(0.0, self.seconds - (now - outage_began))
@@ -164,7 +161,6 @@ class PatientApi(Struct):
         self.note_answer(caller)
 
     def _note_failure(self, caller: str, sent: float) -> None:
-        """Extend the caller's outage, or begin one if the last is over."""
         first_sent = sent
         last_outage = self._outages.get(caller)
         if last_outage is not None:
@@ -176,8 +172,6 @@ class PatientApi(Struct):
         self._outages.pop(caller, None)
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
-        """Repeat the request while the API server is unavailable, until the deadline."""
-
         def ask_once() -> T:
             with self.noting_outage(STEPS):
                 api = self.api if self.patience_left else self.api.within(_HURRIED_SECONDS)
@@ -186,7 +180,7 @@ class PatientApi(Struct):
         return retry_until(deadline or self.deadline(), ask_once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """Return a deadline in so many seconds; by default, when the patience ends."""
+        """By default, the deadline is when the patience ends."""
         return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
@@ -200,17 +194,14 @@ class GracefulStop(Struct):
     `revert` (waves.stop), nodes in flight that are not rebooting yet are returned instead.
     """
 
-    # When the stop is due without a request.
     deadline: Deadline | None = None
-    # The stop of the whole process, which also stops this part of it.
+    # The stop of the whole process.
     process_stop: "GracefulStop | None" = None
-    # Whether nodes that are not rebooting yet are returned.
     revert: bool = False
     _event: threading.Event = field(default_factory=threading.Event)
     _process_exit_actions: list[Callable[[], object]] = field(default_factory=list)
 
     def with_process_stop(self, process_stop: "GracefulStop") -> "GracefulStop":
-        """Return a stop that is also due when `process_stop` is."""
         # They share `_event`: a request to one counts for both.
         return replace(self, process_stop=process_stop)
 
@@ -231,7 +222,6 @@ class GracefulStop(Struct):
         """Whether the stop is due for another reason than its own deadline."""
         if self._event.is_set():
             return True
-        # The deadline of the process is not this stop's own, so it counts.
         return self.process_stop is not None and self.process_stop.is_due
 
     @property
@@ -250,7 +240,7 @@ class GracefulStop(Struct):
         return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a stop, at most for `seconds`; return whether one is due."""
+        """Wait at most `seconds`; return whether a stop is due."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.remaining)
         self._event.wait(seconds)

@@ -1,4 +1,4 @@
-"""What the operator's settings add to a rollout: commands, questions, alerts, playbooks."""
+"""What the operator's settings add to a rollout."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -28,8 +28,6 @@ class Occasion(StrEnum):
 
 
 class NodePlaybooks(Protocol):
-    """Runs the operator's playbooks before and after the reboot of a host."""
-
     def run(
         self,
         occasion: Occasion,
@@ -42,8 +40,8 @@ class NodePlaybooks(Protocol):
     ) -> str:
         """Return why the playbook failed; empty if it passed or there is none.
 
-        `notice` gets the name of each task as it starts. `check` is called repeatedly; its error
-        ends the playbook.
+        `notice` gets each task's name at its start. `check` is called repeatedly; its error ends
+        the playbook.
         """
         ...
 
@@ -57,7 +55,7 @@ class Rescue(Protocol):
 
 
 class GatePorts(Struct, frozen=True):
-    """What the gates need besides the cluster; None if unused."""
+    """None for unused ports."""
 
     command: GateCommand | None = None
     confirmation: Confirmation | None = None

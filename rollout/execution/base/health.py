@@ -1,5 +1,3 @@
-"""Evaluates gates.healthy, which must hold before a node starts and a wave settles."""
-
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -18,14 +16,13 @@ HealthEvaluation = Callable[[str, bytes], bool]
 
 
 class ObjectHealth(Struct, frozen=True):
-    """Evaluates gates.healthy: each rule has an object, and an expression that must be true."""
+    """Each rule of gates.healthy has an object, and an expression that must be true."""
 
     cluster: PatientApi
     rules: Sequence[HealthRule]
     evaluate: HealthEvaluation | None
 
     def find_problem(self) -> ObjectUnhealthy | ObjectHealthUnknown | None:
-        """Return the first object that is not healthy or cannot be read, or None."""
         for rule in self.rules:
             problem = self._find_violation(rule)
             if problem is not None:
@@ -33,10 +30,9 @@ class ObjectHealth(Struct, frozen=True):
         return None
 
     def _find_violation(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
-        """Return why the rule's object is not healthy, as far as is known; None if it is."""
+        """None if the object is healthy."""
         reference = ObjectReference.parse(rule.resource)
-        # Not a longer outage: perhaps only this object cannot be read, because its conversion
-        # webhook is down.
+        # Perhaps only this object cannot be read, because its conversion webhook is down.
         deadline = self.cluster.deadline_within(_SECONDS)
         try:
             body = self.cluster.ask(lambda api: read_object(api, reference), deadline)

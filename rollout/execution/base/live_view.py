@@ -1,8 +1,3 @@
-"""A live view of a few objects: one list, then one watch, in its own thread.
-
-An outage costs another list only if the API server cannot continue the watch.
-"""
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,8 +26,8 @@ _SHORTEST_WATCH = 1.0
 class LiveView(Generic[T]):
     """The objects at a path, kept up to date by a thread while the view is entered.
 
-    The thread lists the objects once, and then watches them from the list's version on. If the
-    watch ends, another continues from the last version, or from another list if that is too old.
+    The thread lists the objects once and then watches them. A new watch continues from the last
+    version, or from another list if that version is too old.
     """
 
     cluster: PatientApi
@@ -41,7 +36,7 @@ class LiveView(Generic[T]):
     # JSON is decoded into this type, which `project` turns into the model's.
     shape: type[Any]
     project: Callable[[Any], T]
-    # How long the first list may take.
+    # For the first list.
     deadline: Deadline
     # Set at each change; its reader clears it.
     changed: threading.Event = field(default_factory=threading.Event)
@@ -61,7 +56,6 @@ class LiveView(Generic[T]):
         if self.lists_first:
             self.cluster.ask(self._read_list, self.deadline)
         else:
-            # The thread lists.
             self._needs_list = True
         threading.Thread(target=self._keep_watching, name="live-view", daemon=True).start()
         return self
@@ -107,13 +101,11 @@ class LiveView(Generic[T]):
             if has_lasted:
                 pause = _FIRST_PAUSE
             else:
-                # Watches that end at once are opened ever more rarely.
                 self.cluster.clock.wait(self._ended, pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
     def _list_and_watch(self) -> bool:
-        """List if needed, and watch until the connection ends; return whether the watch lasted."""
-        # None until there is a watch.
+        """Return whether the watch lasted."""
         watch_began: float | None = None
         try:
             if self._needs_list:
@@ -128,18 +120,18 @@ class LiveView(Generic[T]):
             if has_http_status or not self._version:
                 # No watch can continue from here.
                 self._needs_list = True
-            # That a long watch breaks off is usual, and not reported.
+            # Long watches usually break off.
             if has_http_status or not _has_lasted(watch_began):
                 self.cluster.notice(error)
                 return False
         return _has_lasted(watch_began)
 
     def _watch(self) -> None:
-        """Apply the changes since the version, until the connection ends or the view is left."""
+        """Return when the connection ends or the view is left."""
         query = {**self.query, "resourceVersion": self._version}
         stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
         self._stream = stream
-        # Checked after the assignment: if the view was left before it, nobody disconnects.
+        # Checked after the assignment, because an earlier exit did not disconnect the stream.
         if self._ended.is_set():
             return
         with stream as lines:
@@ -155,7 +147,7 @@ class LiveView(Generic[T]):
         with self._mutex:
             self._version = event.resource_version or self._version
             if event.object is None:
-                # A bookmark, which only has a new version.
+                # A bookmark only has a new version.
                 return
             if event.type is WatchEventType.DELETED:
                 self._objects.pop(event.object.uid, None)
@@ -171,7 +163,7 @@ def _has_lasted(watch_began: float | None) -> bool:
 def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: threading.Event
 ) -> LiveView[Pod]:
-    """Return a view of the node's pods; `deadline` is for the first list."""
+    """`deadline` is for the first list."""
     return LiveView(
         cluster=cluster,
         path=PODS,
@@ -186,10 +178,7 @@ def watch_node_pods(
 def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, lists_first: bool = True
 ) -> LiveView[Node]:
-    """Return a view of all Nodes or those of a query; `deadline` is for the first list.
-
-    `lists_first`: if False, entering the view does not wait for that list.
-    """
+    """`deadline` is for the first list; see `LiveView.lists_first`."""
     return LiveView(
         cluster=cluster,
         path=NODES,
@@ -204,7 +193,7 @@ def watch_nodes(
 def watch_node(
     cluster: PatientApi, node: str, deadline: Deadline, *, lists_first: bool = True
 ) -> LiveView[Node]:
-    """Return a view of this Node, which is empty once the Node is deleted."""
+    """The view is empty once the Node is deleted."""
     return watch_nodes(
         cluster, deadline, {"fieldSelector": f"metadata.name={node}"}, lists_first=lists_first
     )

@@ -1,5 +1,3 @@
-"""Sends events to observers."""
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,11 +35,11 @@ LongestTerminations = tuple[tuple[str, float], ...]
 
 @dataclass
 class Reporter:
-    """Sends events to each observer in order. One that raises an error gets no more of them."""
+    """Sends events to each observer in order. One that raises an error gets no more."""
 
     observers: Sequence[Observer]
     clock: Clock
-    # What was last reported, by node.
+    # By node.
     _last_reported: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -52,7 +50,6 @@ class Reporter:
         self.tell(PlanReady(self.now, plan))
 
     def wave(self, wave: Wave, waves: int) -> None:
-        """Report that the wave starts, of so many `waves`."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
         self.tell(
@@ -84,7 +81,7 @@ class Reporter:
     ) -> None:
         """Report what a node does, unless its last event says the same.
 
-        `unplanned_version`: to be booted instead of the planned one.
+        `unplanned_version` is booted instead of the planned one.
         """
         if self._note_if_new(node, (phase, detail, longest_terminations)):
             step = NodeStep(
@@ -101,7 +98,6 @@ class Reporter:
             self.tell(step)
 
     def _note_if_new(self, node: str, report: object) -> bool:
-        """Remember what is reported of the node; return whether it differs from the last report."""
         is_new = self._last_reported.get(node) != report
         self._last_reported[node] = report
         return is_new
@@ -111,7 +107,7 @@ class Reporter:
             try:
                 observer.notify(event)
             except Exception:  # noqa: BLE001 - no defect of an observer may stop a node
-                # Bound anew, because this loop and other threads iterate over the old list.
+                # Other threads iterate over the old list.
                 self.observers = [other for other in self.observers if other is not observer]
 
     def node_finished(self, result: NodeResult) -> None:
