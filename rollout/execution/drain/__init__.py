@@ -1,1 +1,1 @@
-"""Drains a node within the disruption budgets."""
+pass

@@ -1,5 +1,3 @@
-"""Tells the operator what to look at if an evicted pod does not go."""
-
 from collections.abc import Sequence
 
 from rollout.model.cluster import OwnerRef, Pod
@@ -40,10 +38,7 @@ def steps_for_terminating(pod: Pod) -> Sequence[str]:
 
 
 def steps_for_undeleted(pod: Pod) -> Sequence[str]:
-    """For a pod that does not terminate although its eviction was accepted.
-
-    Perhaps a webhook or proxy has accepted it, and not the API server.
-    """
+    """Perhaps a webhook or proxy accepted the pod's eviction, and not the API server."""
     return (
         f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}",
         _WEBHOOKS,
@@ -57,7 +52,7 @@ def describe_controller_command(namespace: str, controller: OwnerRef) -> str:
 
 
 def describe_deployment_commands(deployment: str) -> Sequence[str]:
-    """Return the commands that show why a Deployment (`namespace/name`) makes no progress."""
+    """`deployment` is `namespace/name`."""
     namespace, _, name = deployment.partition("/")
     target = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
     return (

@@ -1,5 +1,3 @@
-"""The pods of a node that cannot be evicted now: why, and since when."""
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -40,7 +38,7 @@ class BlockedReason(Struct, frozen=True):
     figures: Figures | None = None
     # By a webhook or an admission policy.
     denial: AdmissionDenial | None = None
-    # Whose controller opens the budget; None for Kubernetes itself.
+    # Its controller opens the budget; None if Kubernetes itself does.
     managing_owner: OwnerRef | None = None
     restart: Restarting | None = None
 
@@ -50,14 +48,14 @@ class BlockedReason(Struct, frozen=True):
 
     @property
     def only_budget(self) -> str:
-        """Return the budget's key; empty unless exactly one budget blocks the pod."""
+        """The budget's key; empty unless exactly one budget blocks the pod."""
         return self.budget if len(self.budgets) == 1 else ""
 
     @property
     def blocker_clause(self) -> str:
         """Return what follows "blocked by": `shop/web, which needs 3 healthy pods and has 2`.
 
-        Not for a `restart`, whose message is a sentence: see `why_blocked`.
+        A `restart` needs `why_blocked` instead.
         """
         if self.figures:
             blocker = self.budget or "a disruption budget"
@@ -70,16 +68,15 @@ class BlockedReason(Struct, frozen=True):
 
     @property
     def blocker_name(self) -> str:
-        """Return what blocks the pod; empty if the API server does not say."""
+        """Empty if the API server does not say."""
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier_of_kind(self, kind: DenierKind) -> str:
-        """Return the denier's name; empty if it is of another kind."""
+        """Empty if the denier is of another kind."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
     def of_budget(cls, budget: Budget, pod: Pod) -> "BlockedReason":
-        """Return the reason if this budget allows no eviction of the pod."""
         owner = managing_owner(budget, (pod,))
         if budget.sync_error:
             error = f"cannot count its pods: {budget.sync_error}"
@@ -100,19 +97,16 @@ class BlockedReason(Struct, frozen=True):
 
 @dataclass(slots=True)
 class _BlockedPod:
-    """A held pod, and what was last reported of it."""
-
     pod: Pod
     reason: BlockedReason
     since: datetime
-    # In monotonic seconds.
     began_at: float
     reported_reason: BlockedReason | None = None
     reported_at: float = 0.0
 
     @property
     def report_interval(self) -> float:
-        """Return how many seconds after the last report to report the pod again."""
+        """Seconds from the last report of the pod to the next."""
         reported = self.reported_reason
         has_new_blocker = reported is None or reported.blocker_name != self.reason.blocker_name
         if has_new_blocker:
@@ -123,10 +117,7 @@ class _BlockedPod:
 
 @dataclass
 class HeldPods:
-    """The pods whose evictions are held back now, because something blocks them."""
-
     task: NodeTask
-    # Of the drain.
     deadline: Deadline
     _by_uid: dict[str, _BlockedPod] = field(default_factory=dict)
 
@@ -134,7 +125,7 @@ class HeldPods:
         return len(self._by_uid)
 
     def hold(self, pod: Pod, reason: BlockedReason) -> None:
-        """Hold the pod; change only the reason if it is held already."""
+        """If the pod is held already, change only the reason."""
         blocked = self._by_uid.get(pod.uid)
         if blocked is None:
             held_since = self.task.report.now
@@ -143,7 +134,7 @@ class HeldPods:
             blocked.reason = reason
 
     def release(self, uid: str) -> None:
-        """Stop holding the pod, and report that if it was reported as blocked."""
+        """Report the release if the pod was reported as blocked."""
         blocked = self._by_uid.pop(uid, None)
         if blocked is None or blocked.reported_reason is None:
             return
@@ -167,7 +158,7 @@ class HeldPods:
         return blocked.reason if blocked else None
 
     def why_blocked(self, pod: Pod) -> str:
-        """Return `blocked by shop/web, which needs 3 healthy pods and has 2`; empty if not held."""
+        """Return a clause or a sentence; empty if the pod is not held."""
         reason = self.reason_of(pod)
         if reason is None:
             return ""
@@ -180,7 +171,7 @@ class HeldPods:
         return f"{blocked}; the controller of {owner} did not move the pod"
 
     def report(self) -> None:
-        """Report each pod that is held for a second, and again at intervals or for new reasons."""
+        """Report each pod held for a second, and again at intervals or for new reasons."""
         now = self.task.now
         for blocked in self._by_uid.values():
             is_held_long_enough = now - blocked.began_at >= _REPORT_AFTER

@@ -16,7 +16,6 @@ from rollout.gather.cluster.snapshot import BUDGETS
 from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.planning.drain.budgets import BudgetIndex, bypasses_budget
 
-# `/apis/policy/v1` and `poddisruptionbudgets`.
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 # How long a budget's status may lag behind an eviction.
 _LAG_SECONDS = 1.0
@@ -28,14 +27,13 @@ _LONGEST_RETRY = 480.0
 class _Account:
     """What is known about a budget beyond its status; times are monotonic seconds."""
 
-    # What the status will allow once it counts the evictions sent. Until it does, or until
-    # `status_lags_until`, this is used instead.
+    # What the status will allow once it counts the evictions sent. This is used instead of the
+    # status until then, or until `status_lags_until`.
     allowance_after_sent: int = 0
     status_lags_until: float = 0.0
-    # The budget's resourceVersion when the last eviction was sent, since it may change before the
-    # answer comes.
+    # The resourceVersion when the last eviction was sent. It may change before the answer.
     version_when_sent: str | None = None
-    # The resourceVersion whose status allowed what the API server refused; when to try again.
+    # The resourceVersion whose status allowed what the API server refused.
     untrusted_version: str | None = None
     retry_at: float = 0.0
     retry_pause: float = _FIRST_RETRY
@@ -44,9 +42,9 @@ class _Account:
 class BudgetView:
     """The budgets at the last `refresh`, and how many evictions each allows since.
 
-    A budget's status lags behind: for a second after an eviction was sent, the view counts it
-    itself. If the API server refuses what a status allows, one eviction at a time is tried again
-    until the status changes.
+    The view counts an eviction itself for a second, because a budget's status lags behind. If the
+    API server refuses what a status allows, only one eviction at a time is sent until the status
+    changes.
     """
 
     def __init__(self, view: LiveView[Budget]) -> None:
@@ -58,7 +56,6 @@ class BudgetView:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take over the budgets from the watch, if any has changed."""
         generation = self._view.generation
         if generation == self._generation:
             return
@@ -68,13 +65,13 @@ class BudgetView:
         self._index = BudgetIndex.of(budgets)
 
     def budgets_of(self, pod: Pod) -> tuple[Budget, ...]:
-        """Return the budgets that the API server asks before it evicts the pod now."""
+        """The API server asks these budgets before it evicts the pod now."""
         return tuple(
             budget for budget in self._index.covering(pod) if not bypasses_budget(pod, budget)
         )
 
     def conflicting_budgets(self, pod: Pod) -> tuple[Budget, ...]:
-        """Return the budgets of a running pod if it has several: no API server evicts it."""
+        """No API server evicts a running pod that has several budgets."""
         is_running = not (pod.finished or pod.terminating or pod.phase is PodPhase.PENDING)
         if not is_running:
             return ()
@@ -85,14 +82,14 @@ class BudgetView:
         return self._by_key.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
-        """Return how many evictions to send now: as the status allows, less those just sent."""
+        """How many evictions to send now: as the status allows, less those just sent."""
         account = self._account(budget.key)
         if budget.disruptions_allowed == 0:
-            # So the status counts what was sent.
+            # The status counts what was sent.
             account.status_lags_until = 0.0
             return 0
         if account.untrusted_version == budget.resource_version:
-            # This status allowed what the API server refused: only try one eviction, after a pause.
+            # Only try one eviction, after a pause.
             return 1 if now >= account.retry_at else 0
         account.untrusted_version = None
         counts_what_was_sent = budget.disruptions_allowed <= account.allowance_after_sent
@@ -103,21 +100,20 @@ class BudgetView:
         return budget.disruptions_allowed
 
     def note_sent(self, budget: Budget, now: float) -> None:
-        """Count an eviction that was sent, before the budget's status does."""
         allowed = self.allowance(budget, now)
         account = self._account(budget.key)
         account.allowance_after_sent = max(0, allowed - 1)
         account.status_lags_until = now + _LAG_SECONDS
         account.version_when_sent = budget.resource_version
-        # If this is the one try after a refusal, send no other before its answer.
+        # Only one try may follow a refusal until its answer arrives.
         account.retry_at = now + account.retry_pause
 
     def note_accepted(self, budget: Budget) -> None:
-        """Have the next refusal start with a short pause again."""
+        """Let the next refusal start with a short pause again."""
         self._account(budget.key).retry_pause = _FIRST_RETRY
 
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
-        """Note that the API server refused what the status allowed; each pause doubles."""
+        """The API server refused what the status allowed; each pause doubles."""
         account = self._account(budget.key)
         account.untrusted_version = account.version_when_sent or budget.resource_version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)

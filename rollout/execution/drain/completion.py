@@ -20,8 +20,6 @@ from rollout.wording import text
 
 
 class StillRunningError(StepError):
-    """Pods have not completed in time, and must not be evicted."""
-
     def __init__(self, finding: StillRunning) -> None:
         super().__init__(text(finding))
         self.finding = finding
@@ -31,13 +29,12 @@ class StillRunningError(StepError):
 class CompletionWait:
     """A drain's wait for pods that are to complete: drain.wait-for-completion.
 
-    When its time is up, the pods are evicted, or the node is returned without a reboot.
+    At its end, the pods are evicted, or the node is returned without a reboot.
     """
 
     task: NodeTask
     # None before the first awaited pod.
     deadline: Deadline | None = None
-    # Then the pods that are left are evicted.
     is_over: bool = False
 
     @property
@@ -50,7 +47,7 @@ class CompletionWait:
         return tuple(pod for pod in pods if rules.waits_for(pod))
 
     def check(self, awaited: Sequence[Pod]) -> None:
-        """End the wait if its time is up; `StillRunningError` if the policy returns the node."""
+        """`StillRunningError` if the wait is over and the policy returns the node."""
         if not awaited:
             return
         if self.deadline is None:
@@ -66,7 +63,7 @@ class CompletionWait:
         )
 
     def _read_deadline(self) -> Deadline:
-        """Return the end of the wait, which an earlier process may have begun."""
+        """An earlier process may have begun the wait."""
         cluster = self.task.cluster
         drain_started = cluster.ask(lambda api: read_phase_time(api, self.task.name))
         now = cluster.api.server_time()
@@ -76,10 +73,9 @@ class CompletionWait:
         return cluster.deadline(max(0.0, self.policy.timeout - waited))
 
     def _finding_of(self, awaited: Sequence[Pod]) -> StillRunning:
-        """Return which pods still run, and for how long already."""
         now = self.task.cluster.api.server_time()
         run_times = dict[str, Duration | None]()
-        # The first pod of a name is the one that has run for the longest.
+        # The first pod of a name has run for the longest.
         for pod in awaited_pods(awaited):
             run_times.setdefault(pod.name, pod.ran_for(now))
         return StillRunning(run_times, self.policy.timeout)

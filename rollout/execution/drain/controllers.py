@@ -15,7 +15,6 @@ from rollout.ports import ClusterApi
 
 
 def has_pods_of_controllers(api: ClusterApi, name: str) -> bool:
-    """Whether a controller, such as a database's operator, moves pods of this node itself."""
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
     return bool(NodeControllers.of(pods, BudgetIndex.of(read_budgets(api))).keys)
 
@@ -23,15 +22,15 @@ def has_pods_of_controllers(api: ClusterApi, name: str) -> bool:
 def find_busy_controller(
     api: ClusterApi, name: str, nodes: Iterable[Node]
 ) -> ControllerMoving | None:
-    """Return a controller of the node's pods that has yet to empty another node in flight.
+    """Return a controller of the node's pods that has yet to empty another node.
 
-    Such a controller moves a pod itself before its budget allows the eviction. The plan keeps
-    these nodes apart, but pods may have moved since.
+    Such a controller moves a pod itself before its budget allows the eviction. The plan keeps these
+    nodes apart, but pods may have moved since.
     """
     others_in_flight = [node for node in nodes if node.name != name and _is_in_flight(node)]
     if not others_in_flight:
         return None
-    # Nodes that give way come last: any other one keeps this node waiting for longer.
+    # Nodes that give way come last, because other nodes keep this one waiting for longer.
     others_in_flight.sort(key=lambda node: (gives_way(node, name), node.name))
     index = BudgetIndex.of(read_budgets(api))
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
@@ -39,7 +38,7 @@ def find_busy_controller(
     if not controllers:
         return None
     for other in others_in_flight:
-        # A terminating pod counts, because its replacement may not be ready.
+        # The replacement of a terminating pod may not be ready.
         pods_left = [pod for pod in read_node_pods(api, other.name) if not pod.finished]
         shared = controllers & NodeControllers.of(pods_left, index).keys
         if not shared:
@@ -65,7 +64,6 @@ def _is_in_flight(node: Node) -> bool:
 def _controllers_with_closed_budgets(
     api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex
 ) -> frozenset[str]:
-    """Return the controllers whose budgets now allow no eviction in these pods' namespaces."""
     namespaces = {pod.namespace for pod in pods if NodeControllers.of((pod,), index).keys}
     pods_in_namespaces = list[Pod]()
     for namespace in sorted(namespaces):

@@ -1,6 +1,6 @@
-"""Drains one node: evicts each pod that has to leave, and waits until it is gone.
+"""Drains one node within the disruption budgets.
 
-Live views make waiting cost no requests. If one pod must not be evicted, none is.
+If one pod must not be evicted, none is.
 """
 
 import threading
@@ -45,7 +45,7 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
-    """The cluster's DaemonSets, read again only if a new pod of one shows up on the node."""
+    """DaemonSets are read again only if a new pod of one shows up on the node."""
 
     task: NodeTask
     deadline: Deadline
@@ -53,7 +53,6 @@ class _DaemonSetLookup:
     known_pod_uids: set[str] = field(default_factory=set)
 
     def rules_for(self, pods: Sequence[Pod]) -> DrainRules:
-        """Return the rules by which to judge these pods."""
         cluster = self.task.cluster
         pod_uids = {pod.uid for pod in pods if is_of_daemon_set(pod)}
         has_new_pod = not pod_uids <= self.known_pod_uids
@@ -66,16 +65,16 @@ class _DaemonSetLookup:
 
 
 def drain(task: NodeTask) -> LongestTerminations:
-    """Empty the node; `StillRunningError` if pods have not completed in time.
+    """Empty the node; return how long the evicted pods took to terminate.
 
-    `DrainError` if a pod must not be evicted, or is left at the drain timeout. Returns how long
-    the evicted pods took to terminate.
+    `StillRunningError` if pods have not completed in time. `DrainError` if a pod must not be
+    evicted, or is left at the drain timeout.
     """
     cluster = task.cluster
     wakeup = threading.Event()
     seconds_used = task.drain_seconds_used
     if task.policy.drain.completion.is_used:
-        # An earlier process may have waited for completion, which uses up no drain timeout.
+        # An earlier wait for completion uses up no drain timeout.
         seconds_used = 0.0
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - seconds_used))
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
@@ -86,7 +85,7 @@ def drain(task: NodeTask) -> LongestTerminations:
             return ()
         namespaces = {pod.namespace for pod in leaving}
         if task.policy.drain.disable_eviction:
-            # Deletions bypass budgets, so none is watched.
+            # Deletions bypass budgets.
             namespaces = set()
         with watch_budgets(cluster, namespaces, deadline, wakeup) as budgets:
             to_evict = [pod for pod in leaving if not rules.waits_for(pod)]
@@ -144,8 +143,6 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
 
 
 class _PodsLeft(Struct, frozen=True):
-    """The pods that still have to leave the node: by eviction, or by their completion."""
-
     to_evict: tuple[Pod, ...]
     awaited: tuple[Pod, ...]
 
@@ -155,8 +152,6 @@ class _PodsLeft(Struct, frozen=True):
 
 
 class _Drain(Struct, frozen=True):
-    """A drain under way: some pods are evicted, others may be awaited until they complete."""
-
     task: NodeTask
     # For evictions; waiting for completion restarts it.
     deadline: Deadline
@@ -168,7 +163,6 @@ class _Drain(Struct, frozen=True):
     wakeup: threading.Event
 
     def run(self) -> LongestTerminations:
-        """Evict the pods until none is left; return how long they took to terminate."""
         task = self.task
         held = HeldPods(task, self.deadline)
         returning = ReturningPods.at_start(task, self.pods.items())
@@ -195,10 +189,10 @@ class _Drain(Struct, frozen=True):
     def _evict_until_empty(
         self, evictor: Evictor, waiting: Waiting, returning: ReturningPods
     ) -> None:
-        """Repeat until no pod is left: handle answers, evict what is due, sleep until a change.
+        """Repeat until no pod is left: handle answers, evict what is due, sleep.
 
-        At the deadline, `DrainError` if pods to evict are left. If others must still complete, the
-        deadline starts anew.
+        At the deadline, `DrainError` if pods to evict are left. If only others must still complete,
+        the deadline starts anew.
         """
         while True:
             pods_left = self._judge_pods(self.pods.items(), returning)
@@ -231,7 +225,7 @@ class _Drain(Struct, frozen=True):
         return _PodsLeft(returning.without_hopeless(to_evict), awaited)
 
     def _check_completion(self, pods_left: _PodsLeft) -> None:
-        """Check the wait for completion, which must not use up the drain timeout.
+        """The wait for completion must not use up the drain timeout.
 
         So the deadline starts anew when the wait is over, and while there is nothing to evict.
         """
@@ -243,7 +237,7 @@ class _Drain(Struct, frozen=True):
         self.deadline.restart(self.task.policy.drain.timeout)
 
     def _require_all_evicted(self, waiting: Waiting, returning: ReturningPods) -> None:
-        """List the pods once more at the deadline; `DrainError` if some should be gone."""
+        """List the pods once more; `DrainError` if some should be gone."""
         task = self.task
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:
@@ -284,7 +278,7 @@ class _Drain(Struct, frozen=True):
 
 
 def _why_node_ends_no_pods(task: NodeTask) -> str:
-    """Return why pods on the node cannot end, as `; the Node is gone, …`, or empty."""
+    """Return `; the Node is gone, …`, or empty."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

@@ -1,7 +1,8 @@
 """One eviction: what is sent, and what each answer means.
 
-A pod's UID and node are compared first: an API server spends the budget before it compares the UID.
-Rules for critical pods are rollout's own, so their pods are listed before each eviction.
+The pod's UID and node are compared first, because an API server spends the budget before it
+compares the UID. The API server does not know the rules for critical pods, so their pods are listed
+before each eviction.
 """
 
 import re
@@ -32,24 +33,23 @@ _UNSEEN_SECONDS = 120.0
 
 @dataclass(slots=True)
 class CriticalPods:
-    """Keeps evictions of critical pods within the rules `[[critical]]`.
+    """Treats each `[[critical]]` rule as a budget.
 
-    Each rule is treated as a budget that counts the pods evicted by this process as gone, because
-    the API server may not show that yet.
+    Pods evicted by this process count as gone, although the API server may not show that yet.
     """
 
     # Monotonic seconds by pod UID.
     _evicted_at: dict[str, float] = field(default_factory=dict)
-    # Budgets of rules that allow no eviction, and when that was found.
+    # When each closed rule was found to allow no eviction.
     _closed: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Count the pod as evicted; if a rule forbids that, return the rule as a budget."""
+        """Count the pod as evicted, unless a rule forbids that: return its budget."""
         rules_of_pod = [rule for rule in rules if _covers(rule, pod)]
-        # Do not read the pods of a rule that has just forbidden an eviction.
+        # Saves reading the pods of a rule that has just forbidden an eviction.
         for rule in rules_of_pod:
             closed = self._recently_closed_budget(rule, now)
             if closed is not None and not bypasses_budget(pod, closed):
@@ -70,7 +70,7 @@ class CriticalPods:
         return None
 
     def release(self, pod: Pod) -> None:
-        """Count the pod as not evicted, because its eviction was refused."""
+        """The eviction was refused, so the pod no longer counts as evicted."""
         with self._mutex:
             self._evicted_at.pop(pod.uid, None)
 
@@ -79,7 +79,7 @@ class CriticalPods:
         return budget if now - checked_at < RULE_PAUSE else None
 
     def _evicted_beside(self, pod: Pod, now: float) -> set[str]:
-        """Return the UIDs of other evicted pods, which may still show as ready."""
+        """UIDs of other evicted pods, which may still show as ready."""
         return {
             uid
             for uid, evicted_at in self._evicted_at.items()
@@ -94,9 +94,9 @@ def _covers(rule: Critical, pod: Pod) -> bool:
 
 
 _TERMINATING = "NamespaceTerminating"
-# In a 504: many change this budget at once, but the API server is well.
+# In a 504: many requests change this budget at once, but the API server is well.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
-# The budget's controller lags behind; the eviction is allowed once it catches up.
+# The eviction is allowed once the budget's controller catches up.
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
 _OWNERS_WITH_UNIQUE_NAMES = frozenset({"ReplicaSet", "DaemonSet", "Job", "ReplicationController"})
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
@@ -110,34 +110,30 @@ class EvictionResult(StrEnum):
     GONE = "gone"
     # By a budget or a rule for critical pods.
     BLOCKED = "blocked"
-    # By an admission webhook or policy, or a namespace that is being deleted, with any status:
+    # By an admission webhook or policy, with any status, or a namespace that is being deleted.
     # KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
     DENIED = "denied"
     # A conflict about this pod alone, which may pass at any moment.
     RETRIABLE = "retriable"
     # The API server is unavailable or throttles: try no pod for now.
     UNAVAILABLE = "unavailable"
-    # For good: the drain fails.
+    # The drain fails.
     REFUSED = "refused"
 
 
 class Figures(NamedTuple):
-    """Healthy pods that a budget needs, and has."""
-
     needs: int
     has: int
 
 
 class Attempt(Struct, frozen=True):
-    """A request to evict or delete a pod, and its answer."""
-
     pod: Pod
     result: EvictionResult
     message: str = ""
     # namespace/name, or empty.
     budget: str = ""
     figures: Figures | None = None
-    # In seconds.
+    # Seconds.
     retry_after: float | None = None
     error: ApiError | None = None
 
@@ -154,7 +150,7 @@ def request_removal(
 ) -> Attempt:
     """Evict or delete exactly this pod, by UID and node, if no critical rule forbids it.
 
-    `may_be_evicted`: by an earlier request that was accepted, or whose answer was lost.
+    `may_be_evicted`: an earlier request was accepted, or its answer was lost.
     """
     critical = critical or CriticalPods()
     try:
@@ -168,7 +164,7 @@ def request_removal(
         _evict_or_delete(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
-        # In an outage, nobody knows: the pod still counts as evicted.
+        # The request may have worked in an outage, so the pod still counts as evicted.
         if attempt.result is not EvictionResult.UNAVAILABLE:
             critical.release(pod)
         return attempt
@@ -176,7 +172,6 @@ def request_removal(
 
 
 def _attempt_blocked_by(budget: Budget, pod: Pod) -> Attempt:
-    """Return the attempt as the API server answers it for a budget."""
     figures = Figures(budget.desired_healthy, budget.current_healthy)
     return Attempt(
         pod=pod,
@@ -219,8 +214,7 @@ def _evict_or_delete(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run:
 
 
 def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
-    """Return the attempt with what its error means for the pod."""
-    # A webhook or policy that denies the request chooses any status, so that says nothing.
+    # A webhook or policy that denies the request chooses any status.
     if error.denial is None:
         if isinstance(error, ApiNotFoundError):
             return Attempt(pod, EvictionResult.GONE)
@@ -232,7 +226,6 @@ def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
 
 
 def _error_result(error: ApiError) -> EvictionResult:
-    """Return what the error means, unless the pod is gone or a budget blocks it."""
     if error.denial is not None:
         return EvictionResult.DENIED
     if error.is_forbidden and error.has_cause(_TERMINATING):
@@ -271,7 +264,7 @@ def move_elsewhere(
     pod = _find_own_pod(api, own)
     if pod is None:
         return
-    # Said before the eviction, which may end this process.
+    # The eviction may end this process before a later message.
     say(
         f"{own.name} can only be rebooted from another node: {own.pod} is evicted, so that its"
         " controller starts a new pod there"
@@ -282,7 +275,7 @@ def move_elsewhere(
 
 
 def _find_own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
-    """Return the pod to move; None if its node need not be rebooted, or nothing replaces it."""
+    """None if the pod's node need not be rebooted, or nothing replaces the pod."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod:
         return None

@@ -1,7 +1,7 @@
 """Decides which pod is evicted next: a few at a time, the tightest budgets first.
 
-A pod whose budget cannot open is tried ever more rarely: some webhooks deny the eviction and then
-move the pod themselves.
+A pod whose budget cannot open is tried ever more rarely, because some webhooks deny the eviction
+and then move the pod themselves.
 """
 
 import threading
@@ -30,24 +30,21 @@ _FIRST_OUTAGE_PAUSE = 0.5
 _LONGEST_OUTAGE_PAUSE = 5.0
 _FIRST_CLOSED_PAUSE = 30.0
 _LONGEST_CLOSED_PAUSE = 480.0
-# Most webhooks deny while they move the pod, which the watch shows; others just stop denying.
+# The watch shows moved pods, but not when a webhook just stops denying.
 _LONGEST_DENIED_PAUSE = 60.0
-# Then a pod that is not deleted is evicted again.
+# A pod that is not deleted is evicted again after this time.
 _UNHEEDED_SECONDS = 30.0
-# A longer Retry-After says little.
 _LONGEST_RETRY_AFTER = 60.0
-# One more try so long before the deadline, with time left to terminate.
+# Before the deadline, with time left to terminate.
 _LAST_TRY = 5.0
 
 
 @dataclass(slots=True)
 class Retry:
-    """When to try something again; the pauses between tries grow."""
-
     first_pause: float
-    # In monotonic seconds.
+    # Monotonic seconds.
     at: float = 0.0
-    # The last one; 0 before the first.
+    # 0 before the first pause.
     pause: float = 0.0
 
     def postpone(self, now: float, longest: float, retry_after: float | None = None) -> None:
@@ -62,7 +59,7 @@ class Retry:
 
 @dataclass(slots=True)
 class Acceptance:
-    """When a pod's evictions were accepted: the first by the wall clock, then monotonic."""
+    """`at` is by the wall clock, the others are monotonic seconds."""
 
     at: datetime
     first: float
@@ -71,8 +68,6 @@ class Acceptance:
 
 @dataclass(slots=True)
 class PodEviction:
-    """What is known about a pod's eviction so far."""
-
     retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
     accepted: Acceptance | None = None
     # An earlier request may have worked, although it was not accepted.
@@ -86,36 +81,33 @@ class PodEviction:
 class Evictor:
     """Sends the evictions of one drain, and handles their answers.
 
-    A pod is held if it cannot be evicted now: `held` reports why. A budget is closed if it allows
-    no eviction now.
+    A pod is held if it cannot be evicted now. A budget is closed if it allows no eviction now.
     """
 
     task: NodeTask
-    # Of the drain.
     deadline: Deadline
     budgets: BudgetView
     held: HeldPods
     restarts: Restarts
     pool: ThreadPoolExecutor
     wakeup: threading.Event
-    # Both by pod UID; requests until their answers are handled.
+    # Both by pod UID.
     _evictions: dict[str, PodEviction] = field(default_factory=dict)
     _requests: dict[str, Future[Attempt]] = field(default_factory=dict)
     _outage: Retry = field(default_factory=lambda: Retry(_FIRST_OUTAGE_PAUSE))
 
     def eviction_of(self, pod: Pod) -> PodEviction:
-        """Return what is known about the pod's eviction, to be changed in place."""
         return self._evictions.setdefault(pod.uid, PodEviction())
 
     def handle_answers(self) -> None:
-        """Handle the answers that have arrived; `DrainError` if one refuses for good."""
+        """`DrainError` if an answer refuses for good."""
         answered = {uid: future for uid, future in self._requests.items() if future.done()}
         for uid, future in answered.items():
             del self._requests[uid]
             self._handle_answer(future.result())
 
     def finish(self) -> None:
-        """At the end of the drain, wait for the last answers, and note which pods they moved."""
+        """Wait for the last answers, and note which pods they moved."""
         for future in self._requests.values():
             attempt = future.result()
             self._note_moved(attempt)
@@ -124,7 +116,7 @@ class Evictor:
         self._requests.clear()
 
     def evict_due(self, pods: Sequence[Pod]) -> None:
-        """Send the evictions that may be sent now; `pods` are all that have to leave."""
+        """`pods` are all that have to leave."""
         # Pods that are gone or terminating no longer wait for their eviction.
         self.held.keep_only(frozenset(pod.uid for pod in pods if not pod.terminating))
         now = self.task.now
@@ -136,7 +128,7 @@ class Evictor:
     def _evict_or_hold(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
         """Send the pod's eviction, or hold the pod if something blocks it.
 
-        If too many requests are under way, do neither: the pod's turn comes soon.
+        If too many requests are under way, do neither.
         """
         restart = self.restarts.read_status(pod)
         if restart is not None:
@@ -171,17 +163,17 @@ class Evictor:
     def _find_restart_under_way(self, pod: Pod, budgets: Sequence[Budget]) -> Restarting | None:
         """Return the restart that replaces the pod, if its budget needs every pod.
 
-        The restart's new pods open the budget only for a moment, until the Deployment deletes an
-        old one. With an eviction in that moment, too few pods would be left.
+        The restart's new pods open the budget only until the Deployment deletes an old one. An
+        eviction in that moment would leave too few pods.
         """
         if not any(budget.needs_every_pod for budget in budgets):
             return None
         return self.restarts.find_under_way(pod)
 
     def _handle_closed_budget(self, pod: Pod, closed: Budget, now: float) -> None:
-        """Hold the pod. If its budget may never open, restart its Deployment, or try an eviction.
+        """Hold the pod. If its budget may never open, restart its Deployment or try anyway.
 
-        Such a try now and then is for webhooks that deny an eviction and then move the pod.
+        An occasional try is for webhooks that deny an eviction and then move the pod.
         """
         reason = BlockedReason.of_budget(closed, pod)
         has_operator = reason.managing_owner is not None
@@ -193,7 +185,7 @@ class Evictor:
         may_never_open = closed.needs_every_pod or has_operator
         earlier_reason = self.held.reason_of(pod)
         was_denied = earlier_reason is not None and earlier_reason.denial is not None
-        # If a try was denied, that stays the reason: it says more than the budget.
+        # A denial says more than the budget.
         keeps_reason = may_never_open and was_denied
         if not keeps_reason:
             self.held.hold(pod, reason)
@@ -205,10 +197,7 @@ class Evictor:
             self._submit(pod)
 
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
-        """Tell other drains how many pods are left here, and how many permits of budgets they want.
-
-        A permit is an eviction that a budget allows now.
-        """
+        """Tell other drains what this one still needs."""
         unanswered = [pod for pod in remaining if pod.uid in self._requests]
         permits_wanted = Counter[str]()
         # Nothing is sent in an outage, so other drains may use the permits.
@@ -221,7 +210,7 @@ class Evictor:
         self.task.precedence.update(self.task.name, demand)
 
     def _reason_to_defer(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
-        """Return which other drain uses a budget first, as a reason to hold a pod, or None."""
+        """Return the reason if another drain uses a budget first."""
         for budget in budgets:
             allowance = self.budgets.allowance(budget, now)
             first = self.task.precedence.defer_to(self.task.name, budget.key, allowance, now)
@@ -239,16 +228,14 @@ class Evictor:
         if is_unanswered or now < eviction.retry.at:
             return False
         if pod.terminating:
-            # If someone else has deleted it, an eviction can only shorten its grace period.
+            # Someone else has deleted the pod: an eviction can only shorten its grace period.
             may_shorten = self.task.policy.drain.grace_period is not None
             return may_shorten and eviction.accepted is None
         if eviction.accepted is None:
             return True
-        # If the pod is not deleted in spite of its eviction, evict it again.
         return now - eviction.accepted.last > _UNHEEDED_SECONDS
 
     def _may_send(self, now: float) -> bool:
-        """Whether another request may be sent now."""
         is_outage = now < self._outage.at
         if is_outage:
             return False
@@ -259,17 +246,13 @@ class Evictor:
     def _most_urgent_first(
         self, pods: Sequence[Pod], now: float
     ) -> list[tuple[Pod, tuple[Budget, ...]]]:
-        """Return the pods with their budgets: pods of the tightest budgets first.
-
-        Then the longest grace periods, then the names decide.
-        """
+        """Sort by the tightest budgets, then the longest grace periods, then names."""
         pods_with_budgets = [(pod, self.budgets.budgets_of(pod)) for pod in pods]
         demand = Counter[str]()
         for _, budgets in pods_with_budgets:
             demand.update(budget.key for budget in budgets)
 
         def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
-            """Return a key by which the most urgent pod sorts first."""
             pod, budgets = candidate
             # Negative if a budget allows fewer evictions now than pods want.
             spare_permits = [
@@ -280,7 +263,6 @@ class Evictor:
         return sorted(pods_with_budgets, key=urgency)
 
     def _submit(self, pod: Pod) -> None:
-        """Send the pod's eviction in a thread; `handle_answers` handles its answer."""
         eviction = self.eviction_of(pod)
         may_be_evicted = eviction.is_in_doubt or eviction.accepted is not None
         future = self.pool.submit(
@@ -296,12 +278,11 @@ class Evictor:
         future.add_done_callback(lambda _done: self.wakeup.set())
 
     def _handle_answer(self, attempt: Attempt) -> None:
-        """Note what became of the pod, and when to try it again; `DrainError` for a refusal."""
+        """`DrainError` if the answer refuses for good."""
         now = self.task.now
         eviction = self.eviction_of(attempt.pod)
         eviction.last_message = attempt.message
         if attempt.result is not EvictionResult.UNAVAILABLE:
-            # The API server has answered, so the outage is over.
             self._outage.pause = 0.0
         self._note_moved(attempt)
         match attempt.result:
@@ -330,7 +311,7 @@ class Evictor:
                 assert_never(attempt.result)
 
     def _postpone(self, retry: Retry, longest: float, retry_after: float | None) -> None:
-        """Postpone the retry, but not past a last try shortly before the drain's deadline."""
+        """Retry no later than shortly before the drain's deadline."""
         now = self.task.now
         retry.postpone(now, longest, retry_after)
         last_try = now + self.deadline.remaining - _LAST_TRY
@@ -338,7 +319,6 @@ class Evictor:
             retry.at = last_try
 
     def _note_moved(self, attempt: Attempt) -> None:
-        """Note the pod as moved by this process, if it was."""
         is_accepted = attempt.result is EvictionResult.ACCEPTED
         # If the pod is gone, an earlier request that was in doubt has worked.
         was_in_doubt = self.eviction_of(attempt.pod).is_in_doubt
@@ -359,7 +339,7 @@ class Evictor:
             self.budgets.note_accepted(budget)
 
     def _handle_budget_refusal(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
-        """Hold the pod, and try it again once its budget's status changes, or after a pause."""
+        """Retry once the budget's status changes, or after a pause."""
         # None if the answer names no budget, or one that is not watched, such as a critical rule.
         budget = self.budgets.budget(attempt.budget)
         figures = attempt.figures
@@ -370,7 +350,6 @@ class Evictor:
         reason = BlockedReason(budget_names, attempt.message, figures, managing_owner=owner)
         self.held.hold(attempt.pod, reason)
         if budget is None:
-            # No status will show when it opens.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         else:
             self.budgets.note_refused(budget, now, attempt.retry_after)
@@ -384,6 +363,6 @@ class Evictor:
             return
         has_http_status = attempt.error.status != 0
         if has_http_status:
-            # Such an answer may concern this pod alone; no answer concerns the API server.
+            # Such an answer may concern this pod alone.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

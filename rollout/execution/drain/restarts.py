@@ -1,7 +1,7 @@
 """Restarts Deployments whose budget never allows an eviction.
 
-A pod whose ReplicaSet is older than its Deployment's template is being replaced already, so nothing
-is restarted twice, by any process.
+A pod whose ReplicaSet is older than its Deployment's template is being replaced already, so no
+process restarts anything twice.
 """
 
 from contextlib import suppress
@@ -41,20 +41,18 @@ class _StartedRestart:
     deployment: str
     origin: ReplicaSetOrigin
     status: Restarting | None = None
-    # In monotonic seconds.
+    # Monotonic seconds.
     read_at: float = 0.0
 
 
 class _RestartableDeployment(Struct, frozen=True):
-    """The Deployment of a pod that a restart would replace."""
-
     deployment: Deployment
-    # Of the pod's ReplicaSet: its Deployment, and when that was last restarted before.
+    # The pod's Deployment, and that Deployment's last restart before its ReplicaSet.
     origin: ReplicaSetOrigin
 
     @property
     def is_restarted(self) -> bool:
-        """Whether the Deployment was restarted after the pod's ReplicaSet, so replaces the pod."""
+        """Whether a restart after the pod's ReplicaSet replaces the pod."""
         return self.deployment.restarted_at != self.origin.restarted_at
 
     @property
@@ -71,11 +69,11 @@ class Restarts:
 
     task: NodeTask
     deadline: Deadline
-    # By the pods' ReplicaSet's UID; None if a restart does not help.
+    # By the UID of the pods' ReplicaSet; None if a restart does not help.
     _restarts: dict[str, _StartedRestart | None] = field(default_factory=dict)
 
     def begin(self, pod: Pod) -> Restarting | None:
-        """Restart the pod's Deployment unless a restart is under way; return the restart's status.
+        """Restart the pod's Deployment unless a restart is under way; return its status.
 
         None if the pod has no Deployment, or its restart does not help; `DrainError` if it fails.
         """
@@ -86,7 +84,7 @@ class Restarts:
             try:
                 self._restarts[owner.uid] = self._restart_unless_under_way(pod)
             except ApiNotFoundError:
-                # The Deployment was deleted, and its pods follow.
+                # The Deployment's deletion deletes its pods.
                 self._restarts[owner.uid] = None
         return self.read_status(pod)
 
@@ -103,14 +101,14 @@ class Restarts:
         return self.read_status(pod)
 
     def _replica_set_of(self, pod: Pod) -> OwnerRef | None:
-        """Return the pod's ReplicaSet; None if it has none, or nothing may be restarted."""
+        """None if the pod has no ReplicaSet, or nothing may be restarted."""
         owner = pod.owner
         if owner is None or owner.kind != "ReplicaSet":
             return None
         return owner if self.task.policy.drain.restarts else None
 
     def read_status(self, pod: Pod) -> Restarting | None:
-        """Return how far the known restart is that replaces the pod, read at most every 5 s.
+        """Return the status of the pod's known restart, read at most every 5 s.
 
         None if there is none; `DrainError` if it has failed.
         """
@@ -124,14 +122,13 @@ class Restarts:
             try:
                 restart.status = self._read_progress(pod, restart.origin)
             except ApiNotFoundError:
-                # The Deployment was deleted, and its pods follow.
                 self._restarts[pod.owner.uid] = None
                 return None
             restart.read_at = self.task.now
         return restart.status
 
     def _restart_unless_under_way(self, pod: Pod) -> _StartedRestart | None:
-        """Return the restart that replaces the pod; None if a restart does not help."""
+        """Return None if a restart does not help."""
         for _ in range(_TRIES):
             found = self._find_deployment(pod)
             if found is None:
@@ -146,11 +143,11 @@ class Restarts:
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
 
     def _find_deployment(self, pod: Pod) -> _RestartableDeployment | None:
-        """Return the pod's Deployment; None if it has none, or a restart does not help."""
+        """None if the pod has no Deployment, or a restart does not help."""
         origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
         if not origin.deployment:
             return None
-        # Read the Deployment last, because it must not change between this and its restart.
+        # Read last, because the Deployment must not change between this and its restart.
         shared_claims = self._shared_claims(pod)
         deployment = self._read_deployment(pod.namespace, origin.deployment)
         if surge_obstacle(pod, deployment, shared_claims) is not None:
@@ -158,7 +155,7 @@ class Restarts:
         return _RestartableDeployment(deployment, origin)
 
     def _check_not_scheduled_again(self, pod: Pod, deployment: Deployment) -> None:
-        """`DrainError` if the pod came here by an earlier restart, and may do so by every other."""
+        """`DrainError` if each restart may schedule the pod here again."""
         restarts = filter(None, self._restarts.values())
         was_restarted_before = any(restart.deployment == deployment.key for restart in restarts)
         if was_restarted_before and tolerates_cordon(pod):
@@ -169,7 +166,7 @@ class Restarts:
             )
 
     def _send_restart(self, deployment: Deployment) -> bool:
-        """Restart the Deployment; return False if it has changed since it was read.
+        """Return False if the Deployment has changed since it was read.
 
         `DrainError` if the API server refuses.
         """
@@ -177,7 +174,7 @@ class Restarts:
         now = task.cluster.api.server_time() or task.report.now
         restarted_at = whole_second(now)
         if restarted_at == deployment.restarted_at:
-            # A restart writes its time into the template: the same time would change nothing.
+            # The time is written into the template: the same time would change nothing.
             restarted_at = whole_second(now + timedelta(seconds=1))
         try:
             task.cluster.ask(
@@ -197,7 +194,7 @@ class Restarts:
         return True
 
     def _read_progress(self, pod: Pod, origin: ReplicaSetOrigin) -> Restarting:
-        """Return how far the restart is; `DrainError` if it has failed."""
+        """`DrainError` if the restart has failed."""
         deployment = self._read_deployment(pod.namespace, origin.deployment)
         # Someone has restored the template of the pod's ReplicaSet.
         is_reverted = deployment.restarted_at == origin.restarted_at

@@ -15,9 +15,8 @@ from rollout.model.placement import CORDON
 # How often each pod may be replaced on the node; the first may precede the cordon.
 _TRIES_OF_TOLERANT = 1
 _TRIES = 3
-# Seconds after which a scheduler has seen the cordon.
+# A scheduler has seen the cordon after this many seconds.
 _CORDON_UNSEEN = 120.0
-# How long a replacement is left alone at most.
 _LONGEST_REST = 30.0
 
 
@@ -25,16 +24,16 @@ _LONGEST_REST = 30.0
 class ReturningPods:
     """The pods that have arrived since the drain began, in place of evicted ones.
 
-    One rests on the node for a while before it is evicted, too. If an owner's pods keep coming
-    back, they are hopeless: no more are evicted, and the reboot stops them.
+    A pod rests for a while before it is evicted, too. An owner whose pods keep coming back is
+    hopeless: its pods are left to the reboot.
     """
 
     task: NodeTask
-    # UIDs of the pods that were there before.
+    # UIDs.
     first_pods: frozenset[str]
-    # How many of these each owner had, by its UID.
+    # By the owner's UID.
     first_replicas: Counter[str]
-    # When later pods arrived, in monotonic seconds, by owner's and pod's UID.
+    # Monotonic seconds, by the owner's and the pod's UID.
     arrivals: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @classmethod
@@ -62,7 +61,6 @@ class ReturningPods:
         return tuple(pod for pod in pods if not self._is_left_to_reboot(pod))
 
     def without_resting(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Leave out replacements that were not long enough on the node to be evicted again."""
         return tuple(pod for pod in pods if pod.terminating or self._has_rested(pod))
 
     def _is_left_to_reboot(self, pod: Pod) -> bool:
@@ -71,19 +69,18 @@ class ReturningPods:
         return pod.owner.uid in self.task.returning_owners
 
     def _is_hopeless(self, pod: Pod, owner: OwnerRef) -> bool:
-        """Whether the owner's pods keep coming back: each one was replaced here several times."""
+        """Whether each of the owner's pods was replaced here several times."""
         arrivals = self.arrivals[owner.uid]
         replacements_of_each = len(arrivals) / self._replicas(owner)
         if tolerates_cordon(pod):
             return replacements_of_each > _TRIES_OF_TOLERANT
         seconds_since_first = self.task.now - min(arrivals.values())
         if seconds_since_first < _CORDON_UNSEEN:
-            # The scheduler may not have seen the cordon yet.
             return False
         return replacements_of_each > _TRIES
 
     def _has_rested(self, pod: Pod) -> bool:
-        """Whether the pod may be evicted, after a rest that doubles with each replacement."""
+        """The rest doubles with each replacement."""
         if pod.owner is None or tolerates_cordon(pod):
             return True
         arrivals: Mapping[str, float] = self.arrivals.get(pod.owner.uid, {})
@@ -98,7 +95,7 @@ class ReturningPods:
         return self.task.now - arrivals[pod.uid] >= rest_seconds
 
     def _replicas(self, owner: OwnerRef) -> int:
-        """Return how many pods the owner had here at the start, at least 1."""
+        """At least 1."""
         return max(1, self.first_replicas[owner.uid])
 
 

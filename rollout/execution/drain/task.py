@@ -20,8 +20,6 @@ _LONGEST_DEFERENCE = 3.0
 
 
 class DrainDemand(Struct, frozen=True):
-    """What one drain needs. A budget's permits are the evictions that it allows now."""
-
     pods_left: int
     # By budget's key.
     permits_wanted: Mapping[str, int]
@@ -30,15 +28,15 @@ class DrainDemand(Struct, frozen=True):
 
 
 class Precedence(Struct):
-    """Decides which drain of this process gets a budget's permits, the evictions it allows now.
+    """Decides which drain of this process gets a budget's permits.
 
-    An urgent drain goes first, then the one with the fewest pods left: the others defer to it. But
-    a node defers only for a moment, because the first may not use its permits.
+    A permit is an eviction that a budget allows now. Other drains defer to an urgent drain, then to
+    the one with the fewest pods left, but only for a moment, because it may not use its permits.
     """
 
     critical: CriticalPods = field(default_factory=CriticalPods)
     _demands: dict[str, DrainDemand] = field(default_factory=dict)
-    # Since when (monotonic) a node has deferred to others, by node and budget.
+    # Monotonic seconds when a node began to defer, by node and budget.
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
@@ -47,7 +45,6 @@ class Precedence(Struct):
             self._demands[node] = demand
 
     def remove(self, node: str) -> None:
-        """Forget the node, whose drain has ended."""
         with self._mutex:
             self._demands.pop(node, None)
             of_node = [key for key in self._deferring if key[0] == node]
@@ -55,10 +52,7 @@ class Precedence(Struct):
                 del self._deferring[key]
 
     def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
-        """Return the node to which this one leaves the budget's permits; empty if it may use them.
-
-        `allowance`: how many evictions the budget allows now.
-        """
+        """Return the node that this one defers to; empty if it may use the permits."""
         with self._mutex:
             first = self._find_first(node, budget, allowance)
             if not first:
@@ -69,12 +63,12 @@ class Precedence(Struct):
             return "" if has_deferred_enough else first
 
     def note_closed_budget(self, node: str, budget: str) -> None:
-        """When the budget opens again, let this node defer to others for the full time."""
+        """When the budget opens again, let this node defer for the full time."""
         with self._mutex:
             self._deferring.pop((node, budget), None)
 
     def _find_first(self, node: str, budget: str, allowance: int) -> str:
-        """Return the first of the nodes that go before this one, if they need all permits."""
+        """None of the others may have a permit left for this node."""
         own_rank = self._rank(node)
         nodes_before = []
         permits_before = 0
@@ -89,29 +83,27 @@ class Precedence(Struct):
         return min(nodes_before, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
-        """Return the node's place in the order: the lowest goes first."""
+        """The node with the lowest rank goes first."""
         demand = self._demands[node]
-        # False sorts before True. Names only break ties.
+        # False sorts before True.
         return not demand.is_urgent, demand.pods_left, node
 
 
 class NodeTask(Struct, frozen=True):
-    """What work on a planned node needs."""
-
     planned: PlannedNode
     run_id: str
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    # In monotonic seconds.
+    # Monotonic seconds.
     started: float = 0.0
     policy: Policy = field(default_factory=Policy)
-    # Of the drain timeout, by an earlier process.
+    # Seconds of the drain timeout that an earlier process used.
     drain_seconds_used: float = 0.0
     # UIDs of owners whose pods keep coming back.
     returning_owners: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
-    # UIDs, evicted or deleted by this process.
+    # UIDs of pods evicted or deleted by this process.
     moved_pods: set[str] = field(default_factory=set)
 
     @property

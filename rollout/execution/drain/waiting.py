@@ -1,5 +1,3 @@
-"""Reports the pods that a drain waits for, and why some are left."""
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -27,18 +25,18 @@ from rollout.wording.drain import awaited_text
 
 NAMED = 5
 _REPORT_SECONDS = 1.0
-# Seconds without a change, after which a list checks the watches.
+# Without a change for this time, a list checks the watches.
 _QUIET_SECONDS = 60.0
-# Seconds beyond the grace period.
+# Beyond the grace period.
 _OVERDUE_SECONDS = 30.0
-# Seconds from an accepted eviction until the watch shows the deletion.
+# From an accepted eviction until the watch shows the deletion.
 _DELETION_DELAY = 5.0
 # The kubelet takes time to report that a pod is gone.
 _MARGIN_SECONDS = 10
 
 
 class Termination(Struct, frozen=True):
-    """For how many seconds a pod has been terminating, and how many its grace period allows."""
+    """Seconds that a pod has been terminating, and that its grace period allows."""
 
     spent: float
     grace: float
@@ -51,7 +49,7 @@ class Termination(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Waiting:
-    """Reports the pods that a drain waits for, and explains those that are left at its end.
+    """Reports the pods that a drain waits for, and explains those left at its end.
 
     A pod is leaving once its eviction was accepted or it terminates, and overdue if it still
     terminates after its grace period.
@@ -60,15 +58,14 @@ class Waiting:
     task: NodeTask
     evictor: Evictor
     held: HeldPods
-    # When each pod was first seen as evicted or terminating, by UID, in monotonic seconds.
+    # Monotonic seconds, by pod UID.
     first_seen_leaving: dict[str, float] = field(default_factory=dict)
     reported_detail: str = ""
     reported_at: float = float("-inf")
-    # Since when the pods have not changed, and for how long before they are listed again.
     quiet_since: float = 0.0
     quiet_limit: float = _QUIET_SECONDS
     last_state: tuple[tuple[str, bool], ...] = ()
-    # In seconds, by owner.
+    # Seconds, by owner.
     longest_terminations: dict[str, float] = field(default_factory=dict)
     last_remaining: tuple[Pod, ...] = ()
     unreported_evictions: list[EvictedPod] = field(default_factory=list)
@@ -77,8 +74,7 @@ class Waiting:
     def report(self, remaining: Sequence[Pod], awaited: Sequence[Pod] = ()) -> None:
         """Report what has changed, at most once a second.
 
-        `remaining`: pods that are to be evicted, or are leaving. `awaited`: pods that are to
-        complete.
+        `remaining` pods are to be evicted or are leaving; `awaited` pods are to complete.
         """
         now = self.task.now
         leaving = [pod for pod in remaining if self._is_leaving(pod)]
@@ -113,7 +109,7 @@ class Waiting:
     def _describe_remaining(self, remaining: Sequence[Pod], leaving: Sequence[Pod]) -> str:
         """Return `3 pods left, 2 terminating; overdue: shop/web-1`."""
         ignored = [pod for pod in leaving if self._is_eviction_ignored(pod)]
-        # A pod evicted just now counts, too: its deletion will show in a moment.
+        # The deletion of a pod evicted just now will show in a moment.
         terminating_count = len(leaving) - len(ignored)
         detail = f"{counted(len(remaining), 'pod')} left, {terminating_count} terminating"
         if ignored:
@@ -129,7 +125,6 @@ class Waiting:
         return detail
 
     def _is_eviction_ignored(self, pod: Pod) -> bool:
-        """Whether the pod should show as deleted by now, because its eviction was accepted."""
         accepted = self.evictor.eviction_of(pod).accepted
         if pod.terminating or accepted is None:
             return False
@@ -138,7 +133,7 @@ class Waiting:
     def termination(self, pod: Pod) -> Termination:
         """Return how much of its grace period a terminating pod has used.
 
-        By this process's clock since its own eviction, else by the API server's.
+        This process's clock counts since its own eviction, otherwise the API server's.
         """
         now = self.task.now
         grace = pod.deletion_grace
@@ -155,7 +150,6 @@ class Waiting:
         return Termination(now - self.first_seen_leaving.get(pod.uid, now), grace)
 
     def _note_gone_pods(self, remaining: Sequence[Pod]) -> None:
-        """Note how long evicted pods took to terminate that have gone since the last call."""
         now = self.task.now
         remaining_uids = {pod.uid for pod in remaining}
         for pod in self.last_remaining:
@@ -171,7 +165,7 @@ class Waiting:
         self.last_remaining = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
-        """At the end of the drain, report all evictions; without a duration for pods left."""
+        """Report all evictions at the drain's end; pods that are left have no duration."""
         self._note_gone_pods(remaining)
         for pod in remaining:
             accepted = self.evictor.eviction_of(pod).accepted
@@ -180,7 +174,7 @@ class Waiting:
         self._report_evicted()
 
     def _note_evicted(self, pod: Pod, accepted: Acceptance, seconds: float | None) -> None:
-        """Note the eviction for the next report if it was this process's own."""
+        """Only evictions by this process are reported."""
         if pod.uid in self.task.moved_pods:
             owner = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else ""
             self.unreported_evictions.append(EvictedPod(pod.key, owner, accepted.at, seconds))
@@ -198,7 +192,7 @@ class Waiting:
     ) -> None:
         """List again if no pod changes for a while, then after twice the time, and so on.
 
-        A watch that has lost its API server shows no changes either. Pods are listed only if some
+        A watch that has lost its API server shows no changes, either. Pods are listed only if some
         are leaving, and budgets only if they hold pods.
         """
         now = self.task.now
@@ -217,7 +211,7 @@ class Waiting:
                 budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
-        """Return why the pod is still there, such as `shop/web-1 was not evicted yet`."""
+        """Return a clause such as `shop/web-1 was not evicted yet`."""
         if pod.terminating:
             return self._why_terminating(pod)
         eviction = self.evictor.eviction_of(pod)
@@ -230,7 +224,6 @@ class Waiting:
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
     def _why_terminating(self, pod: Pod) -> str:
-        """Return `shop/web-1 is still terminating after 40s`, compared with its grace period."""
         termination = self.termination(pod)
         spent = Duration(round(termination.spent))
         grace = Duration(round(termination.grace))
@@ -251,7 +244,7 @@ class Waiting:
         return self._steps_for_operator(stuck[0]) if stuck else ()
 
     def hint(self, remaining: Sequence[Pod]) -> str:
-        """Return advice on timeouts if a pod only needs more time; else empty."""
+        """Empty unless a pod only needs more time."""
         in_grace = self._terminating_in_grace(remaining)
         if not in_grace:
             return ""
@@ -261,7 +254,7 @@ class Waiting:
         )
 
     def needed_seconds(self, remaining: Sequence[Pod]) -> int:
-        """Return a drain timeout that would suffice; 0 if more time would not end every pod."""
+        """0 if more time would not end every pod."""
         in_grace = self._terminating_in_grace(remaining)
         is_any_stuck = len(in_grace) < len(remaining)
         if is_any_stuck:
@@ -273,7 +266,6 @@ class Waiting:
         return [pod for pod in pods if pod.terminating and self.termination(pod).grace_left > 0]
 
     def _steps_for_operator(self, pod: Pod) -> Sequence[str]:
-        """Return commands and advice that show why the pod is still there."""
         if pod.terminating:
             return steps_for_terminating(pod)
         if self.evictor.eviction_of(pod).accepted is not None:
@@ -289,7 +281,6 @@ class Waiting:
         )
 
     def _describe_blocker_command(self, pod: Pod) -> str:
-        """Return the kubectl command for what blocks the eviction, or for the pod if unknown."""
         reason = self.held.reason_of(pod)
         policy = reason.denier_of_kind(DenierKind.POLICY) if reason else ""
         if policy:
