@@ -1,5 +1,3 @@
-"""Changes documents in the cluster, and retries after a conflict."""
-
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,7 +11,7 @@ _ATTEMPTS = 20
 
 
 def compare_and_swap(attempt: Callable[[], T], origin: str) -> T:
-    """Repeat the attempt after each conflict. `origin`: the document, for an `ApiError`."""
+    """Repeat the attempt after each conflict. `origin` names the document in errors."""
     for _attempt in range(_ATTEMPTS):
         try:
             return attempt()
@@ -28,10 +26,7 @@ def rewrite(
     read: Callable[[ClusterApi, str], Stored[T]],
     change: Callable[[T], T],
 ) -> T:
-    """Change a document; return its new content.
-
-    Raises `ApiError`. After a conflict, `change` runs again.
-    """
+    """After a conflict, `change` runs again. Raises `ApiError`."""
 
     def attempt() -> T:
         before = read(api, document.namespace)

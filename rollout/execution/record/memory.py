@@ -51,10 +51,7 @@ _WRITE_SECONDS = 30.0
 def change_memory(
     api: ClusterApi, namespace: str, change: Change, *, replace_unreadable: bool = False
 ) -> Memory:
-    """Change the memory; return the new one.
-
-    Raises `ApiError`, also for an unreadable memory, unless that is to be replaced.
-    """
+    """`ApiError` if the memory is unreadable, unless `replace_unreadable`."""
 
     def change_readable(memory: Memory) -> Memory:
         if not memory.why_unreadable:
@@ -76,11 +73,10 @@ def require_readable_memory(memory: Memory) -> None:
 
 
 def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
-    """Return why the memory cannot be written, by a dry run; raises `ApiUnavailableError`."""
+    """Find out by a dry run; `ApiUnavailableError` in an outage."""
     try:
         memory = read_stored_memory(api, namespace).content
     except ApiUnavailableError:
-        # An outage says nothing about the memory.
         raise
     except ApiError as error:
         return error
@@ -91,7 +87,7 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class _EndNote:
-    """A `Change` that adds the end of a node, and finds out whether the version was held before."""
+    """A `Change` that adds the end of a node."""
 
     ended: EndedNode
     now: datetime
@@ -117,7 +113,7 @@ class RunMemory:
     run_id: str
     namespace: str
     failure_limit: int
-    # Start nodes despite held versions; the retried ones do in any case.
+    # Start nodes despite held versions, as the retried ones always do.
     include_held: bool
     retried: frozenset[str] = frozenset()
     # Start nodes only while the memory is writable.
@@ -141,7 +137,6 @@ class RunMemory:
             self._needs_fresh_read = True
 
     def why_not_to_start(self, planned: PlannedNode) -> Finding | None:
-        """Return why the node may not start now, or None."""
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
@@ -158,7 +153,7 @@ class RunMemory:
         return why_held(self._read_recent(), planned.staged_version, self.failure_limit)
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """Return why the node must not boot the version (None if unknown), or None if it may."""
+        """Return why the node must not boot the version (None if unknown), or None."""
         self.require_fresh_read()
         unreadable = self._why_unreadable()
         if unreadable:
@@ -186,7 +181,7 @@ class RunMemory:
         return tuple(held_versions)
 
     def end_abort_pause(self) -> None:
-        """End an abort's pause, because a person starts a rollout."""
+        """A person starts a rollout, which ends an abort's pause."""
         with self._mutex:
             if self._read().aborted is not None:
                 self._pending.append(partial(replace, aborted=None))
@@ -203,7 +198,7 @@ class RunMemory:
             self.report.tell(VersionHeld(self.report.now, version, (), cause_of(why_held_now)))
 
     def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """Remember how the node ended. A version that this holds is reported by `report_held`."""
+        """`report_held` reports a version that this holds."""
         version = planned.staged_version
         ended = EndedNode(
             node=planned.name,
@@ -217,7 +212,6 @@ class RunMemory:
         with self._mutex:
             has_been_read = self._seen_at > float("-inf")
             if has_been_read and note(self._seen) == self._seen:
-                # Nothing changes, so spare the write.
                 return
             self._pending.append(note)
             self._write()
@@ -249,7 +243,7 @@ class RunMemory:
         return memory
 
     def _why_unwritable(self) -> MemoryUnwritable | None:
-        """Return why an unattended run could not remember a failure, by one dry run."""
+        """Return why an unattended run could not remember a failure; one dry run tells."""
         if not self.unattended:
             return None
         with self._mutex:
@@ -264,7 +258,7 @@ class RunMemory:
             return self._read()
 
     def _read(self) -> Memory:
-        """Read at most once a second, unless a fresh read is required. The mutex must be held."""
+        """The mutex must be held. Reads at most once a second, unless one is required."""
         now = self.cluster.clock.monotonic()
         is_fresh = now - self._seen_at < _FRESH_SECONDS
         if is_fresh and not self._needs_fresh_read:
@@ -282,7 +276,6 @@ class RunMemory:
         return self._seen
 
     def _write(self) -> None:
-        """Write the pending changes; a failure is reported, and the next write repeats them."""
         try:
             self.check_may_act()
             deadline = self.cluster.deadline_within(_WRITE_SECONDS)
@@ -292,7 +285,6 @@ class RunMemory:
             return
         except ApiError as error:
             self._warn(f"cannot write the failure history: {error.message}")
-            # The changes count in this process all the same.
             self._seen = self._with_pending_changes(self._seen)
         else:
             self._pending.clear()

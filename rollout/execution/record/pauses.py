@@ -7,7 +7,6 @@ from rollout.ports import ClusterApi
 
 
 def pause_node(api: ClusterApi, name: str, pause: Pause) -> None:
-    """Set or replace the pause of a node. Raises `ApiError`."""
     details = msgspec.json.encode(pause).decode()
     _annotate(api, name, {marks.PAUSED: "true", marks.PAUSED_DETAILS: details})
 

@@ -1,7 +1,7 @@
-"""A rollout's record: its plan in a ConfigMap beside the Lease, to continue from any machine.
+"""A rollout's record: its plan in a ConfigMap, to continue from any machine.
 
-It blocks other rollouts until it is marked as ended. Others may write ConfigMaps, so one that is
-not completely understood is not used.
+It blocks other rollouts until it is marked as ended. A record that is not completely understood is
+not used, because others may write ConfigMaps.
 """
 
 import base64
@@ -43,7 +43,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Health(Struct, frozen=True):
-    """Health before a wave: its nodes' workloads by UID, and the nodes that were Ready."""
+    """Health before a wave: its nodes' workloads by UID, and the Ready nodes."""
 
     workloads: Mapping[str, Workload]
     ready_nodes: frozenset[str]
@@ -113,7 +113,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 def may_have_begun(run_id: str, nodes: Iterable[Node]) -> bool:
-    """Whether the rollout may have started a node: marks of any rollout count."""
+    """Marks of any rollout count."""
     return any(has_marks(node) or last_result(node).get("run") == run_id for node in nodes)
 
 
@@ -122,7 +122,7 @@ def record_document(namespace: str) -> Document:
 
 
 def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
-    """Return None if there is none; a record that is not understood has a `problem`."""
+    """None without a record; one that is not understood has a `problem`."""
     document = record_document(namespace)
     try:
         config_map = document.read(api).config_map
@@ -137,7 +137,7 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
 
 
 def _decode_record(config_map: _ConfigMap, origin: str) -> StoredRecord:
-    """Keep what the annotations say even if the rest is not understood."""
+    """Annotations count even if the rest is not understood."""
     run_id = config_map.annotations.get(marks.RUN, "")
     problem = ""
     plan: RolloutPlan | None = None
@@ -188,7 +188,6 @@ def _check_annotations(annotations: dict[str, str]) -> None:
 
 
 def _check_keys(config_map: _ConfigMap) -> None:
-    """`NotUnderstoodError` if a key is of a newer version, or there are two plans."""
     unknown = sorted(config_map.keys - {PLAN_KEY, PACKED_PLAN_KEY, HEALTH_KEY})
     if unknown:
         raise NotUnderstoodError(
@@ -200,7 +199,7 @@ def _check_keys(config_map: _ConfigMap) -> None:
 
 
 def _decode_last_wave(config_map: _ConfigMap) -> _StoredWave:
-    # An error is raised, because without this health the next wave would not wait for workloads.
+    # Without this health, the next wave would not wait for workloads.
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except DECODE_ERRORS as error:
@@ -241,7 +240,7 @@ def _unpack(packed: bytes) -> bytes:
     return document
 
 
-# In bytes; a ConfigMap holds 1 MiB.
+# Bytes; a ConfigMap holds 1 MiB.
 _MOST_PLAIN = 500_000
 _MOST_HEALTH = 300_000
 _CONTINUE_OR_UNDO = "Continue it: rollout resume. Undo what it began: rollout abort."
@@ -252,28 +251,23 @@ _UNDO = "Undo what it began and remove its record: rollout abort."
 class RunRecord:
     """Writes the record of this rollout.
 
-    An ended record of another rollout is replaced only when the first node starts. Until then, the
-    new record is deferred, so a rollout that starts no node leaves the old one in place.
+    An ended record of another rollout is replaced only when the first node starts, so a rollout
+    that starts no node leaves it in place. Until then, the new record is deferred.
     """
 
     cluster: PatientApi
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # The new ConfigMap, while another rollout's record is in place.
     _deferred: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
-        """Write the record, or keep it for `write_deferred` while another rollout's is in place.
-
-        `BlockedError` if the other rollout is unfinished or not understood.
-        """
+        """`BlockedError` if another rollout is unfinished or not understood."""
         body = self._body(plan, holder)
         compare_and_swap(lambda: self._create_or_defer(body, plan.plan_id), self.document.origin)
 
     def write_deferred(self, run_id: str) -> None:
-        """Replace another rollout's record, unless that is done."""
         body = self._deferred
         if body is not None:
             compare_and_swap(lambda: self._create_or_replace(body, run_id), self.document.origin)
@@ -285,7 +279,7 @@ class RunRecord:
             self._create(body)
             return
         self._require_replaceable(stored, run_id)
-        # It is ours if the answer to an earlier write was lost.
+        # The answer to an earlier write may have been lost.
         is_ours = stored.run_id == run_id
         if not is_ours:
             self._deferred = body
@@ -296,7 +290,7 @@ class RunRecord:
             self._create(body)
             return
         self._require_replaceable(stored, run_id)
-        # It is ours if the answer to an earlier write was lost.
+        # The answer to an earlier write may have been lost.
         is_ours = stored.run_id == run_id
         if not is_ours:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
@@ -310,7 +304,6 @@ class RunRecord:
         self.cluster.ask(lambda api: api.create(self.document.collection, body))
 
     def _require_replaceable(self, stored: StoredRecord, run_id: str) -> None:
-        """`BlockedError` if it is another rollout's that is unfinished, or not understood."""
         if stored.problem:
             raise BlockedError(
                 f"the record of a rollout cannot be used: {stored.problem}", hint=_UNDO
@@ -324,7 +317,7 @@ class RunRecord:
             )
 
     def take_up(self, run_id: str, timeouts_from: Policy) -> None:
-        """Mark the record as unfinished again; `LockedError` if it is another rollout's now.
+        """Mark the record as unfinished again; `LockedError` if it is another rollout's.
 
         Of the stored policy, only the timeouts are replaced.
         """
@@ -357,10 +350,7 @@ class RunRecord:
         return msgspec.json.encode(_StoredWave(wave=self._last_wave))
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
-        """Remove the record if `complete`, else mark it as ended; errors are only reported.
-
-        `stopped`: a stop was requested.
-        """
+        """Remove the record if `complete`, else mark it as ended; errors are only reported."""
         if self._deferred is not None:
             # No wave has begun: the stored record is another rollout's.
             return
@@ -385,7 +375,6 @@ class RunRecord:
         return True
 
     def _remove(self) -> ApiError | None:
-        """Return the error if the record could not be removed."""
         try:
             self.cluster.ask(lambda api: api.delete(self.document.path))
         except ApiNotFoundError:
@@ -397,7 +386,7 @@ class RunRecord:
     def _write_state(
         self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None
     ) -> None:
-        """Write whether the rollout has ended; a `plan` replaces the stored one."""
+        """A `plan` replaces the stored one."""
 
         def change(body: dict[str, Any]) -> None:
             annotations = dict(body["metadata"].get("annotations") or {})
@@ -408,7 +397,6 @@ class RunRecord:
             annotations.update(self._origin_mark)
             body["metadata"]["annotations"] = annotations
             if ended:
-                # Nobody waits for this health any more.
                 _put_wave(body, self._encode_wave_without_health())
             if plan is not None:
                 _replace_plan(body, plan)
@@ -416,7 +404,7 @@ class RunRecord:
         self._rewrite(change)
 
     def _rewrite(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Read, change and replace the ConfigMap, so that a rollout needs no right to patch it."""
+        """Replace the ConfigMap, because a rollout has no right to patch it."""
 
         def rewrite_once(api: ClusterApi) -> None:
             body = self.document.read(api).config_map
@@ -431,7 +419,6 @@ class RunRecord:
 
     @property
     def _origin_mark(self) -> dict[str, str]:
-        """The annotation that `rollout operate` runs the rollout, if it does."""
         return {marks.ORIGIN: marks.OPERATE} if self.unattended else {}
 
     def _body(self, plan: RolloutPlan, holder: str) -> dict[str, Any]:
@@ -469,7 +456,7 @@ def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
 
 
 def _plan_data(document: bytes) -> dict[str, dict[str, str]]:
-    """Return the ConfigMap's data with the plan, which is packed if it is large."""
+    """A large plan is packed."""
     if len(document) <= _MOST_PLAIN:
         return {"data": {PLAN_KEY: document.decode()}}
     packed = gzip.compress(document, mtime=0)

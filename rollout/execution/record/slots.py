@@ -7,5 +7,4 @@ from rollout.ports import ClusterApi
 
 
 def change_slots(api: ClusterApi, namespace: str, change: Callable[[Slots], Slots]) -> Slots:
-    """Change FleetLock's slots. Raises `ApiError`."""
     return rewrite(api, slots_document(namespace), read_stored_slots, change)

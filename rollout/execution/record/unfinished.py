@@ -1,4 +1,4 @@
-"""What an interrupted rollout has left on the cluster: its record and its marks on Nodes."""
+"""What an interrupted rollout has left on the cluster: its record and its marks."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ class Unfinished(Struct, frozen=True):
     record: StoredRecord
     in_flight: tuple[MarkedNode, ...] = ()
     failed: tuple[MarkedNode, ...] = ()
-    # Their outcomes.
+    # Outcomes by node.
     failed_in_service: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
     untouched_nodes: tuple[PlannedNode, ...] = ()
@@ -102,12 +102,11 @@ class Unfinished(Struct, frozen=True):
 
     @property
     def is_garbled(self) -> bool:
-        """Whether there is a record, but it is not understood."""
         return bool(self.record.problem) and not self.record.is_missing
 
     @property
     def run_id(self) -> str:
-        """The run ID in the record, else in the marks, or empty."""
+        """From the record, otherwise from the marks; may be empty."""
         if self.record.run_id:
             return self.record.run_id
         nodes = self.marked_nodes
@@ -118,7 +117,7 @@ class RunState(StrEnum):
     RUNNING = "running"
     INTERRUPTED = "interrupted"
     ENDED = "ended"
-    # If it is unknown whether the process lives.
+    # It is unknown whether the process lives.
     UNFINISHED = "unfinished"
 
 
@@ -140,7 +139,7 @@ def read_unfinished(
 def assess(
     record: StoredRecord | None, nodes: Iterable[Node], *, include_deferred: bool = False
 ) -> Unfinished | None:
-    """Return the unfinished rollout that the record and the nodes' marks show, or None.
+    """Return the unfinished rollout that the record and the nodes' marks show.
 
     A deferred node's soft taint is for the next rollout: it counts only if `include_deferred`.
     """
@@ -193,11 +192,8 @@ def _read_marks(
 
 
 class LastRun(Struct, frozen=True):
-    """The last rollout that ended on a node."""
-
     run_id: str
     at: str
-    # How many nodes ended so.
     outcomes: Mapping[str, int]
 
 
@@ -217,7 +213,7 @@ def last_run(nodes: Iterable[Node]) -> LastRun | None:
 
 
 def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[str, ...]:
-    """Return nodes with a soft taint. A deferred node, even without it, is in or out as asked."""
+    """A deferred node counts only by `include_deferred`, even without the taint."""
     names = []
     for node in nodes:
         is_deferred = deferral_of(node) is not None
@@ -228,10 +224,7 @@ def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[st
 
 
 def _was_aborted(node: Node) -> bool:
-    """Whether an abort has ended this node's rollout, but could not return the node.
-
-    `mark_aborted` then wrote the result beside the marks.
-    """
+    """Whether an abort has ended this node's rollout, but could not return the node."""
     result = last_result(node)
     is_same_run = result.get("run") == node.annotations.get(marks.RUN)
     return is_same_run and result.get("outcome") == Outcome.ABORTED
@@ -240,7 +233,6 @@ def _was_aborted(node: Node) -> bool:
 def _record_from_marks(
     understood: Sequence[MarkedNode], unclear: Mapping[str, str], *, problem: str
 ) -> StoredRecord:
-    """Return what the marks tell of a rollout whose record is missing."""
     in_flight = [marked for marked in understood if marked.phase is not Phase.FAILED]
     has_ended = not in_flight and not unclear
     in_flight_first = [*in_flight, *understood]
@@ -249,7 +241,7 @@ def _record_from_marks(
 
 
 def _outcomes(nodes: Iterable[Node], run_id: str) -> Mapping[str, str]:
-    """Return the rollout's outcomes on nodes that it has returned, except by an abort."""
+    """Nodes returned by an abort do not count."""
     outcomes = {}
     for node in nodes:
         result = last_result(node)
@@ -262,7 +254,7 @@ def _outcomes(nodes: Iterable[Node], run_id: str) -> Mapping[str, str]:
 
 
 def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
-    """Return the node by its marks, which are newer than any plan."""
+    """The marks are newer than any plan."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     targets = targets_on(node)
     is_staged = bool(staged_version or targets)
@@ -301,7 +293,7 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
 def find_stranded(
     unfinished: Unfinished, marked: Iterable[MarkedNode], nodes_with_host: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return a STRANDED result for each unclear node, and each marked one that cannot be continued.
+    """Return a STRANDED result for each node that cannot be continued.
 
     A node needs a host, and a node in flight has to be in the plan of the record.
     """

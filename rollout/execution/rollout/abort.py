@@ -1,5 +1,3 @@
-"""Undoes what a rollout has started: its cordons, marks and record."""
-
 from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -59,10 +57,10 @@ def abort(
     wait: float,
     stop: GracefulStop | None = None,
 ) -> Aborted:
-    """Take the lock, and undo any rollout; `FencedError` if the lock is lost meanwhile.
+    """Take the lock, and undo any rollout; `FencedError` if the lock is lost.
 
     `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes as
-    they are; before it holds the lock, it raises `InterruptedRunError`.
+    they are; before the lock is held, it raises `InterruptedRunError`.
     """
     stop = stop or GracefulStop()
     report = Reporter(observers, clock)
@@ -83,7 +81,7 @@ def abort(
             stop=stop,
         )
         undoing.release_slots()
-        # Once more: it may have changed before this process held the lock.
+        # It may have changed before this process held the lock.
         unfinished = read_unfinished(api, lock_options.namespace, include_deferred=True)
         if unfinished is None:
             return Aborted(run_id, reverted=(), left_cordoned={})
@@ -93,8 +91,8 @@ def abort(
 class _Undoing(Struct, frozen=True):
     """Undoes a rollout, under the lock.
 
-    A node that cannot be returned stays cordoned: a host that does not answer may be rebooting, or
-    a stop is due. Stranded nodes have marks that cannot be read, and are not touched.
+    A node that cannot be returned stays cordoned: its host may be rebooting, or a stop is due.
+    Stranded nodes have marks that cannot be read, and are not touched.
     """
 
     hosts: RolloutHosts
@@ -111,9 +109,8 @@ class _Undoing(Struct, frozen=True):
         cordoned = {result.node: result.message for result in results if result.left_cordoned}
         reverted = tuple(result.node for result in results if not result.left_cordoned)
         if self.stop.is_due and cordoned:
-            # The record stays, so that another abort can continue.
+            # Another abort needs the record.
             return Aborted(unfinished.run_id, reverted, cordoned, stopped=True)
-        # From here on, a stop is ignored.
         tainting = Tainting(self.cluster, self.check_may_act, self.report, GracefulStop())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         conditions = NodeConditions(
@@ -124,7 +121,7 @@ class _Undoing(Struct, frozen=True):
         record = RunRecord(
             self.cluster, record_document(self.lock_options.namespace), self.report.notice
         )
-        # The steps above only report that the lock is lost. Whoever took it needs the record.
+        # Whoever has taken the lock needs the record.
         self.check_may_act()
         record.end(complete=True)
         was_rollout = not unfinished.is_only_taints
@@ -150,7 +147,7 @@ class _Undoing(Struct, frozen=True):
             self.report.notice(f"warning: the FleetLock slots cannot be released: {error.message}")
 
     def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
-        # `marked` is empty, because only nodes with unreadable marks cannot be undone.
+        # Only nodes with unreadable marks cannot be undone.
         for result in find_stranded(unfinished, marked=(), nodes_with_host=()):
             self.report.node_finished(result)
             yield replace(result, message=f"{result.message}. {result.hint}")
@@ -176,7 +173,7 @@ class _Undoing(Struct, frozen=True):
             )
 
     def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
-        """Mark nodes that stay cordoned as aborted: the record is about to go."""
+        """Only marks can show the abort once the record is removed."""
         for marked in unfinished.marked_nodes:
             if marked.node.name not in left_cordoned:
                 continue
@@ -189,7 +186,7 @@ class _Undoing(Struct, frozen=True):
                 )
 
     def _pause_unattended_passes(self, run_id: str) -> None:
-        """Have `rollout operate` start nothing until a person starts a rollout."""
+        """`rollout operate` starts nothing until a person starts a rollout."""
         at = whole_second(self.cluster.api.server_time() or self.report.now)
         aborted = Pause(by=self.lock_options.holder, at=at, reason=run_id)
         try:
@@ -203,7 +200,7 @@ class _Undoing(Struct, frozen=True):
             )
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
-        """Return the node; if that fails, the result says why, and that it is left cordoned."""
+        """If that fails, the result says why, and that the node is left cordoned."""
         task = self._task_of(marked, report, policy)
         result = NodeResult(
             node=task.name,
@@ -215,7 +212,6 @@ class _Undoing(Struct, frozen=True):
         try:
             self._check_stop()
             if marked.phase not in BEFORE_REBOOT:
-                # The host may be rebooting.
                 self._wait_until_safe(task)
                 self._undo_rollback(task)
             result = replace(result, version=self._read_version(task))
@@ -246,7 +242,7 @@ class _Undoing(Struct, frozen=True):
         )
 
     def _read_version(self, task: NodeTask) -> str:
-        """Return the version that the node runs now; empty if unknown."""
+        """Empty if unknown."""
         if task.read_node().boot_id == task.planned.boot_id:
             return task.planned.running_version
         if task.name not in self.hosts:
@@ -275,7 +271,7 @@ class _Undoing(Struct, frozen=True):
                 raise StepError(f"it may be rebooting right now, and is {readiness}")
             if not self._answers_in_old_boot(task):
                 was_host_silent = True
-            # The answer may have taken long, so read the Node once more after the deadline.
+            # The answer may have taken long, so the Node is read again after the deadline.
             is_time_over = deadline.expired
             if not is_time_over:
                 self.report.step(

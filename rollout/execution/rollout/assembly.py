@@ -1,5 +1,3 @@
-"""Creates a `Rollout` and its parts, whose work begins in `Rollout.run`."""
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,7 +57,7 @@ def assemble_rollout(
 
 @dataclass
 class _Assembly:
-    """The parts of a rollout, each created when first needed."""
+    """Creates each part of a rollout when it is first needed."""
 
     inputs: RunInputs
     ports: RunPorts

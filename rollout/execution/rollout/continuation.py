@@ -47,16 +47,16 @@ def has_something_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
-    """Return the policy in the record, or the default one if the record has no readable plan."""
+    """The default policy if the record has no readable plan."""
     return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
 def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[str]) -> Unfinished:
-    """Return the rollout under the stricter of its own policy and `today`, the current settings.
+    """Apply the stricter of the rollout's own policy and `today`, the current settings.
 
-    Nodes in flight are finished in any case. Nodes that have not been started are dropped, and so
-    left to a new plan, if they are not `selected`, the pools have changed, or too many nodes have
-    failed. The current gates apply unless the rollout must be finished first.
+    Nodes in flight are finished in any case. Other nodes are left to a new plan if they are not
+    `selected`, the pools have changed, or too many nodes have failed. The current gates apply
+    unless the rollout must be finished first.
     """
     plan = unfinished.record.plan
     if plan is None:
@@ -83,7 +83,7 @@ def has_failed_enough(unfinished: Unfinished) -> bool:
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
-    """Return the nodes to start: those never started, and for a retry those failed and returned."""
+    """Nodes never started, and for a retry also failed nodes in service."""
     nodes = {node.name for node in unfinished.untouched_nodes}
     if retry_failed:
         nodes.update(unfinished.failed_in_service)
@@ -98,7 +98,6 @@ def _without_stranded(
 
 
 def _allow_more(policy: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
-    """Return the rollout's policy, with what the operator allows in addition."""
     return replace(
         policy,
         skip_blocked=policy.skip_blocked or skip_blocked,
@@ -115,7 +114,7 @@ def plan_continuation(
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """Return a plan that continues marked nodes, and starts pending ones under the rollout's rules.
+    """Plan to continue marked nodes, and to start pending ones by the rollout's rules.
 
     A marked node is taken up if it can be continued, else it is stranded.
     """
@@ -160,10 +159,10 @@ def plan_continuation(
 def _as_if_back(
     taken_up: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
 ) -> PlanInputs:
-    """Return the inputs to plan the pending nodes, as if those that are continued were back."""
+    """Plan the pending nodes as if those that are continued were back."""
     nodes_taken_up = {entry.node.name for entry in taken_up}
     in_flight = {entry.node.name for entry in unfinished.in_flight}
-    # Also those that cannot be continued: they are reported as stranded, and not as unavailable.
+    # Nodes that cannot be continued are reported as stranded, and not as unavailable.
     started = in_flight.union(nodes_taken_up, unfinished.unclear)
     return replace(
         inputs,
@@ -183,7 +182,6 @@ def _inheritance(
     failure_limit: int,
     retry_failed: bool,
 ) -> Inheritance:
-    """Return the nodes to continue, the failures that still count, and the nodes left out."""
     planned = {node.name for node in plan.nodes}
     never_started = [node.name for node in unfinished.untouched_nodes]
     stay_cordoned = [
@@ -209,19 +207,17 @@ def _inheritance(
 def _count_ended_waves(
     unfinished: Unfinished, taken_up: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
-    """Return how many waves are over: the next one is numbered after them."""
+    """The next wave is numbered after these."""
     ended_waves = unfinished.record.last_wave
     is_last_wave_continued = any(entry in unfinished.in_flight for entry in taken_up)
     if is_last_wave_continued:
-        # It keeps its number.
         ended_waves -= 1
     not_done = {*pending, *(entry.node.name for entry in taken_up)}
-    # The record may lack the number of the last wave, if a write of it failed.
+    # The write of the last wave's number may have failed.
     return max(ended_waves, count_finished_waves(unfinished.record.plan, not_done))
 
 
 def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
-    """Return the nodes that failed before the interruption."""
     failures = [
         _failure(entry.node.name, Outcome.FAILED, "left cordoned")
         for entry in unfinished.failed
@@ -239,11 +235,11 @@ def _failure(name: str, outcome: Outcome, end: str) -> NotDone:
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """Return how many earlier failures count toward the `limit` of this process."""
+    """How many earlier failures count toward the `limit` of this process."""
     if retry_failed:
         return 0
     failures = _count_all_failures(unfinished)
-    # At the limit, the rollout had ended. An operator who continues it has accepted the failures.
+    # The rollout had ended at the limit. An operator who continues it accepts the failures.
     return failures if failures < limit else 0
 
 
@@ -256,14 +252,12 @@ def _count_all_failures(unfinished: Unfinished) -> int:
 
 
 class _PoolProgress(Struct, frozen=True):
-    """How many nodes a pool has, and how many of them the rollout has started."""
-
     size: int = 0
     started: int = 0
     started_workers: int = 0
 
     def remaining_pool(self, pool: Pool, rules: Policy) -> Pool:
-        """Return the pool with numbers in place of percentages, and without started canaries."""
+        """Without percentages, which refer to all nodes, and started canaries."""
         limit = pool.max_unavailable
         return replace(
             pool,
@@ -334,7 +328,7 @@ def _progress_of_pools(
 def _pools_of_started_nodes(
     unfinished: Unfinished, snapshot: ClusterSnapshot, pools: Pools
 ) -> Mapping[str, str]:
-    """Return the pool of each node that is done or in flight: as planned, else by its labels."""
+    """The planned pool of each node done or in flight comes before its labels."""
     labels = {node.name: node.labels for node in snapshot.nodes}
     planned_pools = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
     pool_by_node = dict[str, str]()

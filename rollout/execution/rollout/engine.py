@@ -54,8 +54,8 @@ class Engine(Struct, frozen=True, kw_only=True):
     ) -> NodeResult:
         """Run the node's `steps`, one for each phase but the last.
 
-        `taken_up_run_id`: the run ID in the marks if an earlier process started it. `own_node`: the
-        node on which this process runs.
+        `taken_up_run_id` is in the marks if an earlier process started the node. This process runs
+        on `own_node`.
         """
         is_taken_up = taken_up_run_id is not None
         is_own_node = own_node is not None and own_node.name == planned.name
@@ -75,7 +75,7 @@ class Engine(Struct, frozen=True, kw_only=True):
             own_node=own_node if is_own_node else None,
         )
         result = process_node(context, steps)
-        # An earlier process may have set conditions, whatever this one does.
+        # An earlier process may have set conditions.
         may_have_conditions = self.conditions.sets_conditions or is_taken_up
         # A refused node waits again, so it keeps MaintenancePlanned.
         if may_have_conditions and not result.is_refused:
@@ -97,7 +97,7 @@ class Engine(Struct, frozen=True, kw_only=True):
         return self.gates.is_window_closed(planned)
 
     def why_not_to_cordon(self, planned: PlannedNode) -> Finding | None:
-        # The gates first: they may be slow.
+        # The gates may be slow.
         return self.gates.ask_before_cordon(planned) or self.why_none_starts()
 
     def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:

@@ -28,8 +28,6 @@ _NAMED = 3
 
 
 class NodeBaseline(Struct, frozen=True):
-    """The health right before a node started."""
-
     health: Health
     # The node's ready pods, by their owner's UID.
     pods: Mapping[str, int]
@@ -38,8 +36,8 @@ class NodeBaseline(Struct, frozen=True):
 class ReadinessSnapshot(Struct, frozen=True):
     """The cluster at one moment, read as far as needed.
 
-    It is compared with the health before. Nodes that are expected to be away are not missed, nor
-    are pods that were evicted from nodes in flight.
+    Nodes that are expected to be away are not missed, nor are pods that were evicted from nodes in
+    flight.
     """
 
     unready_nodes: frozenset[str]
@@ -71,7 +69,7 @@ class ReadinessSnapshot(Struct, frozen=True):
         return shortages
 
     def describe_missing(self, shortages: Iterable[str], expected_ready: frozenset[str]) -> str:
-        """Return what is missing, or else what `gates.healthy` reports, or empty."""
+        """What `gates.healthy` reports comes last; empty if nothing is missing."""
         unready = sorted(expected_ready & self.unready_nodes)
         nodes = [f"node {name} is no longer Ready" for name in unready]
         missing = listed([*shortages, *nodes], _NAMED)
@@ -89,7 +87,6 @@ class ReadinessSnapshot(Struct, frozen=True):
         wanted = min(before.ready, now.desired)
         if now.ready >= wanted:
             return ""
-        # Pods that were evicted from nodes in flight are not missed.
         evicted = 0
         for node, baseline in in_flight.items():
             ready_before = baseline.pods.get(before.uid, 0)
@@ -104,15 +101,13 @@ class ReadinessSnapshot(Struct, frozen=True):
 
 
 class HealthMonitor(Struct, frozen=True):
-    """Measures the cluster's health before nodes start, and compares it afterwards."""
-
     cluster: PatientApi
     report: Reporter
     policy: Policy
     find_problem: Callable[[], Finding | None]
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
-        """Return the health before these nodes, which start together."""
+        """The nodes start together."""
         measured = self.measure(nodes, in_flight={})
         return Health.of_all(baseline.health for baseline in measured.values())
 
@@ -143,7 +138,7 @@ class HealthMonitor(Struct, frozen=True):
         until = deadline or self.cluster.deadline()
         nodes = self.cluster.ask(read_nodes, until)
         return ReadinessSnapshot(
-            # Without deleted Nodes, which were removed on purpose.
+            # Deleted Nodes were removed on purpose.
             unready_nodes=frozenset(node.name for node in nodes if not node.is_ready),
             count_ready_pods_by_owner=cache(
                 lambda node: self.cluster.ask(partial(_count_ready_pods_by_owner, node=node), until)
@@ -165,8 +160,8 @@ class HealthMonitor(Struct, frozen=True):
     ) -> str:
         """Wait until the health is as before; return what is still missing, or empty.
 
-        Each check calls `expected_away` and `in_flight` again. `prepare_next` is called when only
-        the last check is left.
+        Each check calls `expected_away` and `in_flight` again. `prepare_next` is called before the
+        last check.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         to_read = health_before.workloads
@@ -191,7 +186,7 @@ class HealthMonitor(Struct, frozen=True):
             pause = _LONGEST_PAUSE
             if missing:
                 self.report.settling(wave, missing)
-                # The slower the reads, the longer the pause.
+                # Slow reads load the API server.
                 reading_seconds = self.cluster.clock.monotonic() - began
                 fitting_pause = max(_SHORTEST_PAUSE, _PAUSE_PER_READING * reading_seconds)
                 pause = min(fitting_pause, _LONGEST_PAUSE)
@@ -205,6 +200,6 @@ def _count_ready_pods_by_owner(api: ClusterApi, node: str) -> Counter[str]:
     for pod in read_node_pods(api, node):
         if pod.owner is not None:
             is_ready = pod.ready and not pod.terminating
-            # A pod that is not ready adds 0, so that its owner is measured, too.
+            # The owner of a pod that is not ready is measured, too.
             ready_by_owner[pod.owner.uid] += int(is_ready)
     return ready_by_owner

@@ -1,4 +1,4 @@
-"""Results of a rollout: of this process, of an earlier one, of an abort and of a rehearsal."""
+"""Results of a rollout, an abort and a rehearsal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +20,12 @@ class Ledger:
         skipped      neither, and a resume decides anew whether its plan has the node
         not started  a resume starts the node
 
-    A result is FENCED if this process stopped working on the node, because it must not act any
-    more: it has lost the lock, or another rollout has marked the Node.
+    A result is FENCED if this process must not act any more, because it has lost the lock or
+    another rollout has marked the Node.
     """
 
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
-    # A resume starts these.
     not_started: list[NotStarted] = field(default_factory=list)
     # Of an earlier process.
     cordoned_before: frozenset[str] = frozenset()
@@ -38,7 +37,6 @@ class Ledger:
 
     @property
     def left_cordoned(self) -> frozenset[str]:
-        """The nodes that failed and stay cordoned, in this process or before."""
         left_cordoned_now = {result.node for result in self.finished if result.left_cordoned}
         return self.cordoned_before | left_cordoned_now
 
@@ -48,13 +46,12 @@ class Ledger:
 
     @property
     def why_fenced(self) -> LockLost | NodeMarkedByOther | None:
-        """Return why this process must not act any more, or None."""
         marked_by_other: NodeMarkedByOther | None = None
         for result in self.finished:
             if result.outcome is not Outcome.FENCED:
                 continue
             if not isinstance(result.finding, NodeMarkedByOther):
-                # Only a lost lock fences a node without this finding. It is the graver reason.
+                # Only a lost lock, the graver reason, fences a node without this finding.
                 return LockLost()
             marked_by_other = marked_by_other or result.finding
         return marked_by_other
@@ -98,14 +95,14 @@ class Ledger:
 class Inheritance(Struct, frozen=True):
     """What an earlier process has left of this rollout."""
 
-    # Nodes that this process continues, with the run ID in their marks.
+    # Run IDs in the marks of nodes that this process continues.
     taken_up: Mapping[str, str] = {}
     left_cordoned: frozenset[str] = frozenset()
-    # The health before the interrupted wave.
+    # Before the interrupted wave.
     health: Health | None = None
     failures: int = 0
     failed: tuple[NotDone, ...] = ()
-    # Results of nodes that were started, but cannot be continued.
+    # Of nodes that were started, but cannot be continued.
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
     # Nodes that were never started, and that the new plan leaves out.
@@ -128,7 +125,7 @@ class Aborted(Struct, frozen=True):
 
 
 class Rehearsal(Struct, frozen=True):
-    """How many evictions on a node the API server would allow, and its objections."""
+    """How many evictions the API server would allow, and its objections."""
 
     node: str
     evictions: int

@@ -1,4 +1,4 @@
-"""Rehearses a rollout: every cordon, eviction and restart of the plan as a server-side dry run.
+"""Rehearses every cordon, eviction and restart of the plan as a server-side dry run.
 
 Evictions that are allowed one by one may not be allowed together.
 """
@@ -30,7 +30,6 @@ def rehearse_on_api_server(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsa
         most=_AT_ONCE,
         name="rehearse",
     )
-    # They end in any order.
     by_name = {node.name: rehearsal for node, rehearsal in rehearsed}
     return tuple(by_name[node.name] for node in plan.nodes)
 
@@ -64,7 +63,6 @@ def _rehearse_node(
 
 
 def _is_warned_of(kind: WarningKind, node: PlannedNode, budget: str, plan: RolloutPlan) -> bool:
-    """Whether the plan has this warning about the budget and the node."""
     subject = budget_subject(budget)
     return any(
         warning.kind is kind and warning.node == node.name and warning.object == subject
@@ -73,13 +71,12 @@ def _is_warned_of(kind: WarningKind, node: PlannedNode, budget: str, plan: Rollo
 
 
 def _objection_to_restart(api: ClusterApi, pod: Pod, restarted_at: str) -> str:
-    """Return why the API server would not restart the pod's Deployment, or empty."""
     try:
         origin = read_origin(api, pod)
         deployment = read_deployment(api, pod.namespace, origin.deployment)
         restart_deployment(api, deployment, restarted_at, dry_run=True)
     except ApiConflictError:
-        # The Deployment has just changed. A drain would try again.
+        # The Deployment has just changed: a drain would try again.
         return ""
     except ApiError as error:
         return f"its Deployment cannot be restarted (drain.restart): {error.message}"

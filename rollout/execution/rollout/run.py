@@ -1,13 +1,11 @@
-"""Carries out a plan: takes the lock, writes the record, runs the waves, reports the result.
+"""Carries out a plan: takes the lock, writes the record, runs the waves.
 
 From a plan to the result of a node:
 
     Rollout.run               takes the lock, and releases it at the end
     Rollout._carry_out        writes the record, and keeps the soft taints
-    Rollout._run_waves        runs each wave that may follow
     Rollout._run_wave         asks the gates, and lets the cluster settle afterwards
     WaveRunner.run            starts a thread per node once the limit has room
-    Rollout._run_and_report   reports the result of a node
     Rollout._run_node         finds the node's host and steps
     Engine.run_node           adds what all nodes share
     process_node              takes the steps, each in its phase:
@@ -54,7 +52,7 @@ from rollout.wording.words import defect
 
 
 class Rollout(Struct, frozen=True):
-    """This process's part of a rollout, which another process can continue with the same run ID.
+    """This process's part of a rollout, which another process can continue.
 
     inherited  what an earlier process left of this rollout; empty without one
     taken up   a node in flight that an earlier process started, and this one continues
@@ -62,7 +60,6 @@ class Rollout(Struct, frozen=True):
     left over  a node that only an earlier process planned
     refused    a node that a check held right before its cordon: without marks, it waits again
     deferred   the node on which this process runs, if it is left to a later run
-    fenced     this process, once it must not act any more: it has lost the lock, for example
     """
 
     hosts: RolloutHosts
@@ -77,9 +74,9 @@ class Rollout(Struct, frozen=True):
     own_node: OwnNode | None
     # Whether a later pass of `rollout operate` continues.
     unattended: bool
-    # The IDs of rollouts under another lock. Each is reported once.
+    # The IDs of rollouts under another lock.
     _reported_rollouts: set[str] = field(default_factory=set)
-    # Refused nodes. Without their marks, they cannot be taken up any more.
+    # Without their marks, refused nodes cannot be taken up any more.
     _unmarked: set[str] = field(default_factory=set)
 
     @property
@@ -92,7 +89,6 @@ class Rollout(Struct, frozen=True):
 
     @property
     def is_resumed(self) -> bool:
-        """Whether an earlier process started this rollout."""
         return self.inheritance is not None
 
     @property
@@ -113,7 +109,6 @@ class Rollout(Struct, frozen=True):
         return result
 
     def _carry_out(self) -> RunResult:
-        """Run all waves; the record stays if anything is left to continue."""
         self.engine.gates.run_command_for_rollout()
         version_to_leave = self.plan.policy.rollback
         if version_to_leave:
@@ -136,7 +131,7 @@ class Rollout(Struct, frozen=True):
         return self._run_result(resumable=not is_record_removed)
 
     def _end_record(self) -> bool:
-        """Remove the record and return True if nothing is left, else mark the record as ended."""
+        """Return whether nothing is left, which removes the record."""
         if self.ledger.is_fenced or not self._may_act():
             # Another process may be using the record.
             return False
@@ -145,25 +140,23 @@ class Rollout(Struct, frozen=True):
         return is_complete
 
     def _hold_version(self, version: str) -> None:
-        """Hold the version that the rollback leaves, so that no node boots it again."""
+        """A rollback leaves the version, and no node may boot it again."""
         try:
             self.engine.memory.hold(version, self.holder)
         except (ApiError, BlockedError) as error:
             is_node_in_flight = bool(self.inherited.taken_up)
             if not is_node_in_flight:
                 raise
-            # Nodes in flight are finished in any case.
             self.engine.report.notice(f"warning: {version} cannot be held: {error.message}")
 
     def _begin_record(self) -> None:
         if self.is_resumed:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
         else:
-            # An ended record of another rollout stays until a node starts: see `_begin_wave`.
+            # See `_begin_wave`.
             self.record.write_or_defer(self.plan, self.holder)
 
     def _may_act(self) -> bool:
-        """Whether this process surely holds the lock."""
         try:
             self.engine.check_may_act()
         except RolloutError:
@@ -175,7 +168,6 @@ class Rollout(Struct, frozen=True):
             self.ledger.add(stranded_result)
             self.engine.report.node_finished(stranded_result)
         runner = self._wave_runner()
-        # Once there is a reason, it applies to all later waves.
         why_none_follows = self._wait_after_interruption()
         for wave in self.plan.waves:
             if why_none_follows is None:
@@ -200,16 +192,13 @@ class Rollout(Struct, frozen=True):
         return any(node.name in self.inherited.taken_up for node in wave.nodes)
 
     def _wait_after_interruption(self) -> Finding | None:
-        """Wait until the cluster has settled after the wave that an earlier process began.
-
-        Return why no wave may follow, or None.
-        """
+        """Wait for the wave that an earlier process began; return why no wave may follow."""
         health_before = self.inherited.health
         waves = self.plan.waves
         if health_before is None or not waves:
             return None
         if self.inherited.taken_up:
-            # That wave still has nodes in flight. `_run_wave` continues it, and waits then.
+            # `_run_wave` continues that wave, and waits then.
             return None
         try:
             return self._wait_until_settled(health_before, waves[0].index)
@@ -217,9 +206,9 @@ class Rollout(Struct, frozen=True):
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Run a wave, and wait until the cluster has settled; return why no other wave may follow.
+        """Return why no other wave may follow.
 
-        None also if a stop is due, because `_run_waves` checks that before each wave.
+        None if a stop is due, because `_run_waves` checks that before each wave.
         """
         is_last = wave is self.plan.waves[-1]
         refusal = self.engine.gates.ask_to_start_wave(wave)
@@ -236,7 +225,6 @@ class Rollout(Struct, frozen=True):
             runner.run(state)
         why_none_follows = refusal or state.why_none_follows
         if why_none_follows or is_last or self.stop_rule.why_none_starts():
-            # Nothing follows, so do not wait.
             return why_none_follows
         if health_before is None:
             # In a rolling part, the cluster has to settle after each node.
@@ -249,7 +237,6 @@ class Rollout(Struct, frozen=True):
         self.engine.report.wave(wave, self.plan.last_wave)
 
     def _reduce_to_taken_up(self, wave: Wave, refusal: Finding) -> Wave:
-        """Return the wave with only its taken-up nodes; the rest is not started."""
         taken_up = tuple(node for node in wave.nodes if node.name in self.inherited.taken_up)
         not_started = [node for node in wave.nodes if node not in taken_up]
         self.ledger.add_not_started(not_started, refusal)
@@ -268,10 +255,7 @@ class Rollout(Struct, frozen=True):
             self.record.store_health(wave, health)
 
     def _wait_and_soak(self, wave: Wave, health_before: Health) -> Finding | None:
-        """If a node was started, wait until the cluster has settled, and soak.
-
-        Return why no wave may follow, or None.
-        """
+        """Skip both if no node was started. Return why no wave may follow, or None."""
         finished = {result.node for result in self.ledger.finished}
         has_started_node = any(node.name in finished for node in wave.nodes)
         if not has_started_node:
@@ -309,7 +293,7 @@ class Rollout(Struct, frozen=True):
         blamed_wave: int = 0,
         prepare_next: Callable[[], None] = lambda: None,
     ) -> Unsettled | None:
-        """Wait; return what is still missing after the timeout, or None.
+        """Return what is still missing after the timeout, or None.
 
         `blamed_wave`: the wave after which it is missing; 0 if unknown.
         """
@@ -374,7 +358,7 @@ class Rollout(Struct, frozen=True):
         return result
 
     def _run_node(self, planned: PlannedNode) -> NodeResult:
-        """Run the node from the phase in its marks, or from the start; a defect fails the node."""
+        """A defect fails only this node."""
         engine = self.engine
         host = self.hosts.host(planned, self.plan.policy)
         began = engine.cluster.clock.monotonic()
@@ -419,7 +403,6 @@ class Rollout(Struct, frozen=True):
         return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
     def _deferred_own_node(self) -> OwnNode | None:
-        """Return the node on which this process runs if it is left to a later run, or None."""
         own_node = self.own_node
         if own_node is None:
             return None
@@ -445,7 +428,6 @@ class Rollout(Struct, frozen=True):
             return True
         if self.is_resumed or self.ledger.finished:
             return False
-        # A rollout that has started no node leaves nothing to continue.
         try:
             return not may_have_begun(self.plan.plan_id, self.engine.cluster.ask(read_nodes))
         except ApiError:

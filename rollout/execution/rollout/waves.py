@@ -1,4 +1,4 @@
-"""Runs the nodes of one wave, in parallel or rolling, a thread per node, within the limit."""
+"""Runs a wave's nodes, in parallel or rolling, a thread per node, within the limit."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -47,9 +47,8 @@ class _EndedNode:
 class WaveState:
     """How far a wave is, and which of its nodes may start next.
 
-    In a rolling part, the cluster has to settle after each node. Until then, an ended node keeps
-    its place, as if it were in flight. The health is compared with the node's baseline, which is
-    measured before it starts.
+    In a rolling part, the cluster has to settle after each node: until it is as healthy as in the
+    baseline, measured before the node started. An ended node keeps its place until then.
     """
 
     wave: Wave
@@ -63,13 +62,12 @@ class WaveState:
 
     @property
     def ended_nodes(self) -> frozenset[str]:
-        """Ended nodes that keep their places until the cluster has settled."""
         return frozenset(self._ended)
 
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
     ) -> Iterator[PlannedNode]:
-        """Yield the waiting nodes that may start beside those in flight, in order."""
+        """In order."""
         if self.wave.rolling is None:
             yield from waiting
             return
@@ -80,7 +78,6 @@ class WaveState:
             yield waiting_by_name[name]
 
     def measure_baselines(self, nodes: Sequence[PlannedNode]) -> None:
-        """In a rolling part, measure and store the health before these nodes start."""
         if self.wave.rolling is None:
             return
         names = [node.name for node in nodes]
@@ -115,7 +112,7 @@ class WaveState:
         return self.why_none_follows
 
     def wait_until_settled(self, stop: GracefulStop) -> Finding | None:
-        """Wait until no ended node keeps its place; return why no other node may start, or None."""
+        """Wait until no ended node keeps its place; return why no other may start."""
         while self._ended:
             why_none_follows = self.check_and_free_ended_nodes(running=frozenset())
             are_all_free = not self._ended
@@ -125,10 +122,7 @@ class WaveState:
         return self.why_none_follows
 
     def _note_check(self, name: str, ended: _EndedNode, missing: str) -> None:
-        """Free the node's place once the cluster has settled; let none follow if it does not.
-
-        `missing`: what is worse than before the node, or empty.
-        """
+        """`missing`: what is worse than before the node, or empty."""
         ended.next_check = self._deadline_in(_CHECK_INTERVAL)
         ended.healthy_checks = 0 if missing else ended.healthy_checks + 1
         needed_checks = self.health_monitor.policy.gates.health_checks
@@ -148,7 +142,6 @@ class WaveState:
             self.health_monitor.report.settling(self.wave.index, f"{missing} (after {name})")
 
     def _free_or_soak(self, name: str, ended: _EndedNode) -> None:
-        """Free the node's place, or first let it soak: then the cluster has to settle again."""
         if not ended.soaks:
             self._free_place(name)
             return
@@ -200,7 +193,7 @@ class NodeThreads:
             nodes = shortened(sorted(self.nodes), _NAMED)
             outcome = "rollout takes on no more nodes and finishes those in flight"
             self.notice(f"internal error: {outcome}: {nodes}")
-        # Not after a KeyboardInterrupt: a host may hang. The threads do no harm, because
+        # After a KeyboardInterrupt, a host may hang. Its thread does no harm, because
         # `check_may_act` lets none act once the lock is released.
         is_interrupted = error is not None and not is_defect
         if not is_interrupted:
@@ -208,8 +201,6 @@ class NodeThreads:
 
 
 class StopRule(Struct, frozen=True):
-    """Decides when a rollout starts no other node."""
-
     stop: GracefulStop
     ledger: Ledger
     failure_limit: int
@@ -221,7 +212,6 @@ class StopRule(Struct, frozen=True):
         return self.stop.reason if self.stop.is_due else None
 
     def why_none_starts(self) -> Finding | None:
-        """Return why no other node is started, or None."""
         why_none_continues = self.why_none_continues()
         if why_none_continues:
             return why_none_continues
@@ -231,22 +221,16 @@ class StopRule(Struct, frozen=True):
 
 
 class Dropped(Struct, frozen=True):
-    """Waiting nodes that will not be started."""
-
     nodes: Sequence[PlannedNode]
     why: Finding
 
 
 class Room(Struct, frozen=True):
-    """How many nodes may be unavailable, and which are."""
-
     limit: AwayLimit
     away: frozenset[str]
 
 
 class Decision(Struct, frozen=True):
-    """Which waiting nodes start now, and which never will."""
-
     begin: Sequence[PlannedNode] = ()
     drop: Sequence[Dropped] = ()
     # Whether the limit had room for a node, even if a gate held it.
@@ -268,8 +252,6 @@ _WAIT = Decision()
 
 @dataclass(slots=True)
 class _WaitingNodes:
-    """Nodes of a wave that wait to be started, or to be continued if they are taken up."""
-
     nodes: list[PlannedNode]
     # In flight, because an earlier process started them.
     taken_up: frozenset[str]
@@ -279,16 +261,13 @@ class _WaitingNodes:
 
 @dataclass(slots=True)
 class _CandidateRound:
-    """A round of questions: which candidates start, which are dropped, and which have to wait.
-
-    Those that have to wait stay undecided, but are not asked about twice.
-    """
+    """Candidates that have to wait stay undecided, but are not asked about twice."""
 
     state: WaveState
     limit: AwayLimit
-    # Nodes that use up the limit. Each node that starts is added.
+    # Nodes that use up the limit, including those that start.
     away: frozenset[str]
-    # These include ended nodes that keep their places.
+    # Includes ended nodes that keep their places.
     in_flight: frozenset[str]
     undecided: list[PlannedNode]
     begin: list[PlannedNode] = field(default_factory=list)
@@ -296,7 +275,6 @@ class _CandidateRound:
     asked_about: set[str] = field(default_factory=set)
 
     def next_with_room(self) -> PlannedNode | None:
-        """Return the next candidate to ask about for which the limit has room, or None."""
         for node in self.state.candidates(self.undecided, self.in_flight):
             if node.name in self.asked_about:
                 continue
@@ -320,7 +298,6 @@ class _CandidateRound:
             self.away |= {node.name}
 
     def drop_rest(self, nodes: Sequence[PlannedNode], why: Finding) -> Decision:
-        """Return the decision to start none of the nodes."""
         dropped_before = Decision(drop=self.drop)
         rest = Dropped(dropped_before.still_waiting(nodes), why)
         return Decision(drop=[*self.drop, rest])
@@ -437,7 +414,7 @@ class WaveRunner(Struct, frozen=True):
         return Decision(questions.begin, questions.drop, had_room)
 
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
-        """Wait for room; after --settle-timeout, drop only nodes that a limit keeps back."""
+        """After --settle-timeout, drop only nodes that a limit keeps back."""
         if waiting.room_deadline is None:
             self._report_limits(waiting.nodes)
             waiting.room_deadline = Deadline(self.clock, self.settle_timeout)
@@ -450,7 +427,6 @@ class WaveRunner(Struct, frozen=True):
         )
 
     def _report_limits(self, waiting: Sequence[PlannedNode]) -> None:
-        """Report which limits keep these nodes waiting."""
         with suppress(ApiError):
             room = self.read_room()
             nodes_by_limit = room.limit.waiting_by_limit(waiting, room.away)
@@ -467,6 +443,6 @@ class WaveRunner(Struct, frozen=True):
             else:
                 self.ledger.add(result)
             state.note_end(result)
-        # A refused node waits again. Without its marks, it starts like a new one.
+        # Without its marks, a refused node starts like a new one.
         waiting.taken_up -= refused
         waiting.nodes += [node for node in state.wave.nodes if node.name in refused]
