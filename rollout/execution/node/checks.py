@@ -27,9 +27,9 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def await_checks(task: NodeTask, annotations: Sequence[str], occasion: str, phase: Phase) -> None:
-    """Request other tools' checks by a label, and wait until their answers are true.
+    """Wait until other tools' checks have set all `annotations` to true.
 
-    `annotations`: the answers. `occasion`: `BEFORE` or `AFTER` the reboot.
+    `occasion` is `BEFORE` or `AFTER` the reboot.
     """
     if not annotations:
         return
@@ -54,27 +54,25 @@ def await_checks(task: NodeTask, annotations: Sequence[str], occasion: str, phas
             task.report_step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)
             task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
             view.changed.clear()
-    # The checks have passed: remove the request, and the answers.
     removed_annotations = dict.fromkeys((*annotations, marks.HOOK_LABEL_ANNOTATION))
     metadata = {"labels": {label: None}, "annotations": removed_annotations}
     change_node(task, lambda _node: {"metadata": metadata})
 
 
 def _require_mark_on_node(task: NodeTask, watched: Sequence[Node]) -> None:
-    """Raise as `require_mark`, or `ApiNotFoundError` if the Node was deleted."""
-    # A view without the Node may also not have it yet.
+    """`ApiNotFoundError` if the Node was deleted."""
+    # A view may lack a Node that it has not listed yet.
     node = watched[0] if watched else task.read_node()
     require_mark(task, node)
 
 
 def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
-    """Return the names of the annotations that are not true yet, as a text."""
     present = nodes[0].annotations if nodes else {}
     return ", ".join(name for name in annotations if present.get(name) != _TRUE)
 
 
 def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    """Set the label, and remove old answers in the same write."""
+    """The same write removes old answers."""
 
     def patch_to_request(node: Node) -> Patch:
         require_mark(task, node)
@@ -97,7 +95,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
-    """Run the playbook for after the reboot, or without a `boot`, the one for before it."""
+    """Run the playbook for after the reboot; without a `boot`, the one before it."""
     playbooks = context.engine.playbooks
     if playbooks is None:
         return
@@ -128,7 +126,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
 def _playbook_variables(
     context: NodeContext, occasion: Occasion, boot: BootFacts | None
 ) -> Mapping[str, object]:
-    """Return the extra variables of a playbook; `boot` is the one after the reboot."""
+    """`boot` is the one after the reboot."""
     node = context.read_node()
     planned = context.planned
     roles = [label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)]

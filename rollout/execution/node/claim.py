@@ -1,4 +1,4 @@
-"""Claims a node: marks it, admits it by the gates and the limit, and then cordons it.
+"""Claims a node: marks it, admits it by the gates and the limit, and cordons it.
 
 A rollout marks its node before it reads the others, so of two unrelated rollouts at least the later
 one sees both marks. If the limit is full, the marked node that sorts later by name gives way, and
@@ -37,7 +37,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause_of
 
-# How long other rollouts may take to withdraw from nodes that they have only marked.
+# Other rollouts withdraw in this time from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
 DELETED = "its Node was deleted since the plan was made"
@@ -46,10 +46,10 @@ DELETED = "its Node was deleted since the plan was made"
 def claim_and_cordon(
     context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = ""
 ) -> None:
-    """Mark the node, await its admission by gates and limits, then cordon it and write all marks.
+    """Mark the node, await its admission by gates and limits, then cordon it.
 
     `RefusedError` if it is to be tried again, `NotStartedError` if it is skipped: no mark is left.
-    Other errors may leave a mark. `detected`: what requires the reboot, as an annotation.
+    Other errors may leave a mark. `detected` is an annotation of what requires the reboot.
     """
     _check_gates_before_mark(context)
     ready_now = ready_of(context.read_pods())
@@ -73,15 +73,15 @@ def claim_and_cordon(
         return _cordon_patch(context, node, facts, marks_of_update)
 
     try:
-        # After a conflict, both run again. Nothing slow is between the admission and the write.
+        # Both run again after a conflict. Nothing slow is between the admission and the write.
         change_node(context, read=read_once_admitted, change=patch_to_cordon)
     except RefusedError:
-        # The node waits again, so a mark that an earlier process of this rollout left goes, too.
+        # The node waits again without an earlier process's mark.
         had_our_mark = _has_only_our_mark(context, node_before)
         _remove_first_mark(context, {} if had_our_mark else node_before.annotations)
         raise
     except NotStartedError:
-        # If an earlier process had marked the node, `end_without_success` removes that mark.
+        # `end_without_success` removes an earlier process's mark.
         _remove_first_mark(context, node_before.annotations)
         raise
 
@@ -92,7 +92,7 @@ def _cordon_patch(
     facts: HostFacts,
     marks_of_update: Mapping[str, str | None],
 ) -> Patch:
-    """Return the patch that cordons the node, and notes what rollout has to undo later."""
+    """The patch also notes what rollout has to undo later."""
     policy = context.policy
     is_our_exclusion = _is_our_exclusion(context, node)
     annotations = {
@@ -121,7 +121,7 @@ def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
 
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
-    """Return the annotations by which another process can continue the node."""
+    """Another process can continue the node by these annotations."""
     return {
         marks.RUN: task.run_id,
         marks.PHASE: phase.value,
@@ -131,13 +131,13 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _write_first_mark(task: NodeTask) -> Node:
-    """Mark the Node as pending; return it as it was before the mark."""
+    """Return the Node as it was before the mark."""
     before: Node | None = None
 
     def patch_to_mark(node: Node) -> Patch:
         nonlocal before
         _check_is_as_planned(task, node)
-        # After a conflict or an outage, this runs again: our mark may be on the Node already.
+        # After a conflict or an outage, our mark may be on the Node already.
         has_new_mark = before is not None and _has_only_our_mark(task, node)
         if not has_new_mark:
             before = node
@@ -154,7 +154,7 @@ def _has_only_our_mark(task: NodeTask, node: Node) -> bool:
 
 
 def _remove_first_mark(task: NodeTask, annotations_before: Mapping[str, str]) -> None:
-    """Restore the annotations from before the mark, unless the Node was cordoned since."""
+    """Restore the earlier annotations, unless the Node was cordoned since."""
     restored = {name: annotations_before.get(name) for name in marks.OF_RUN}
 
     def patch_to_unmark(node: Node) -> Patch | None:
@@ -172,10 +172,7 @@ def _check_gates(context: NodeContext) -> None:
 
 
 def _check_gates_before_mark(context: NodeContext) -> None:
-    """`RefusedError` if a gate holds the node, before it is even marked.
-
-    An earlier process may have marked it: that mark is removed.
-    """
+    """A gate that holds the node also removes an earlier process's mark."""
     try:
         _check_gates(context)
     except RefusedError:
@@ -189,8 +186,7 @@ def _await_admission(
 ) -> Node:
     """Wait until gates and limits admit the node; return its Node as read then.
 
-    It waits only for nodes that give way: other rollouts have marked them, and soon withdraw.
-    Raises as `claim_and_cordon`.
+    It waits only for nodes that give way, because other rollouts soon withdraw from them.
     """
     name = context.name
     while True:
@@ -201,7 +197,7 @@ def _await_admission(
         check_eligible(context, nodes[name], facts)
         giving_way = {other for other in nodes if gives_way(nodes[other], name)}
         limit = context.engine.away_limit_of(nodes.values())
-        # Includes the node itself; `why_full` does not count it.
+        # `why_full` does not count the node itself.
         unavailable = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
         lasting_obstacle = limit.why_full(name, unavailable - giving_way)
         if lasting_obstacle:
@@ -209,7 +205,7 @@ def _await_admission(
         busy_controller = context.engine.find_busy_controller(name, nodes.values())
         if busy_controller and busy_controller.node not in giving_way:
             raise RefusedError(finding=busy_controller)
-        # What is left ends with the withdrawals.
+        # The withdrawals end this obstacle.
         brief_obstacle = limit.why_full(name, unavailable) or busy_controller
         if brief_obstacle is None:
             return nodes[name]
@@ -219,12 +215,12 @@ def _await_admission(
 
 
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
-    """Return the host's facts; `NotStartedError` if a new plan would leave the node out.
+    """`NotStartedError` if a new plan would leave the node out.
 
     Only a node planned without an update may be rebooted without one.
     """
     may_have_no_update = context.policy.reboot_idle and not context.planned.staged
-    # Whether a cordon matters, `_check_is_as_planned` decides.
+    # `_check_is_as_planned` decides whether a cordon matters.
     policy = replace(context.policy, include_cordoned=True, reboot_idle=may_have_no_update)
     inputs = EligibilityInputs(context.cluster.api.server_time())
     finding = why_excluded(Candidate(node, observation, policy, inputs))
@@ -240,7 +236,7 @@ def _is_our_cordon(node: Node) -> bool:
 
 
 def _check_is_as_planned(task: NodeTask, node: Node) -> None:
-    """`NotStartedError` if the Node has changed since the plan, or another rollout works on it."""
+    """`NotStartedError` if the Node has changed, or another rollout works on it."""
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(
@@ -275,9 +271,9 @@ def _cordoned_by_others() -> NotStartedError:
 
 
 def continue_from_marks(context: NodeContext) -> Progress:
-    """Return where to continue a node that an earlier process of this rollout has started.
+    """Return where to continue a node that an earlier process has started.
 
-    The marks on its Node name the phase, and the host's boot ID tells whether it has rebooted.
+    The Node's marks name the phase, and the host's boot ID tells whether it has rebooted.
     """
     context.check_may_act()
     node = context.read_node()
@@ -320,10 +316,10 @@ def continue_from_marks(context: NodeContext) -> Progress:
 
 
 def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
-    """Ask the host for its boot; return how to continue a node that was not to reboot yet."""
+    """Return how to continue a node that was not to reboot yet."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
-    # A node may have failed after its reboot was requested: its silent host may be rebooting.
+    # A silent host of a failed node may be rebooting.
     may_be_rebooting = boot is None and phase is Phase.FAILED
     if has_rebooted or may_be_rebooting:
         return Edge.TAKEN_UP_REBOOTING

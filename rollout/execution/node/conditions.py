@@ -1,4 +1,4 @@
-"""Sets the lifecycle conditions of nodes that wait for their reboot or go through it.
+"""Sets the lifecycle conditions of nodes that wait for or go through their reboot.
 
 A condition that someone else has set to True stays. Each write replaces all conditions, because the
 API cannot merge them.
@@ -36,7 +36,7 @@ _BY_PHASE: Mapping[Phase, tuple[Lifecycle, ...]] = {
 }
 _TYPES = frozenset(Lifecycle)
 _AT_ONCE = 8
-# How long to wait for the API server, for one node and for all.
+# How long to wait for the API server.
 _SECONDS = 10.0
 _SECONDS_FOR_ALL = 60.0
 _MOST_CONFLICTS = 10
@@ -48,9 +48,9 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 
 
 class NodeConditions(Struct, frozen=True):
-    """Sets rollout's lifecycle conditions on Nodes, such as DrainInProgress, and removes them.
+    """Sets rollout's lifecycle conditions on Nodes, and removes them.
 
-    Failures are only reported: the conditions inform others, and no step needs them.
+    Failures are only reported, because no step needs the conditions.
     """
 
     cluster: PatientApi
@@ -66,13 +66,13 @@ class NodeConditions(Struct, frozen=True):
     def of_plan(
         cls, plan: RolloutPlan, cluster: PatientApi, check_may_act: Guard, report: Reporter
     ) -> "NodeConditions":
-        """Return the conditions for a plan's rollout, which labels.conditions turns on."""
+        """labels.conditions turns them on."""
         is_on = plan.policy.courtesy.conditions
         return cls(cluster, check_may_act, report, run_id=plan.plan_id, sets_conditions=is_on)
 
     @contextmanager
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
-        """Set MaintenancePlanned on the nodes `waiting`, and at the end remove all conditions.
+        """Set MaintenancePlanned on the nodes `waiting`, and at the end remove all.
 
         Nodes `in_flight` keep what their own steps set.
         """
@@ -84,17 +84,14 @@ class NodeConditions(Struct, frozen=True):
                 self.remove_all()
 
     def _announce_maintenance(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
-        """Set MaintenancePlanned on `waiting`, and clean up all nodes but those in flight."""
-
         def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             if node.name in in_flight or self._is_of_other_run(node):
-                # Leave its conditions alone.
                 return None
             if self.sets_conditions and node.name in waiting:
                 return (Lifecycle.MAINTENANCE_PLANNED,)
             if not node.has_own_conditions:
                 return None
-            # Remove what an earlier rollout has left.
+            # An earlier rollout has left these.
             return ()
 
         self._write_all(wanted_conditions)
@@ -107,7 +104,7 @@ class NodeConditions(Struct, frozen=True):
         self._try_write(name, (), self.cluster.deadline_within(_SECONDS))
 
     def remove_all(self) -> None:
-        """Remove rollout's conditions, except from nodes that another rollout has in flight."""
+        """Except from nodes that another rollout has in flight."""
 
         def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             is_ours = node.has_own_conditions and not self._is_of_other_run(node)
@@ -123,17 +120,14 @@ class NodeConditions(Struct, frozen=True):
         self.report.notice(f"conditions {where}: the next rollout or `rollout abort` removes them")
 
     def _is_of_other_run(self, node: Node) -> bool:
-        """Whether another rollout has the node in flight; an abort counts none as another."""
+        """An abort counts no rollout as another."""
         if not self.run_id or not has_marks(node):
             return False
         has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
         return not has_failed and node.annotations.get(marks.RUN) != self.run_id
 
     def _write_all(self, wanted_conditions: WantedConditions) -> list[str] | None:
-        """Write the wanted conditions of each node; return where that failed.
-
-        None if no node could be read.
-        """
+        """Return the nodes where the write failed; None if no node could be read."""
         deadline = self.cluster.deadline_within(_SECONDS_FOR_ALL)
         try:
             self.check_may_act()
@@ -158,7 +152,7 @@ class NodeConditions(Struct, frozen=True):
             return [name for name, ok in zip(types_by_node, successes, strict=True) if not ok]
 
     def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
-        """Return whether the node has these conditions now, or is gone. Errors are reported."""
+        """Return whether the node has these conditions now, or is gone."""
         for _ in range(_MOST_CONFLICTS):
             try:
                 self.cluster.ask(lambda api: self._replace_conditions(api, name, types), deadline)
@@ -173,7 +167,7 @@ class NodeConditions(Struct, frozen=True):
         return False
 
     def _replace_conditions(self, api: ClusterApi, name: str, types: tuple[Lifecycle, ...]) -> None:
-        """Replace rollout's own conditions of one node; others' conditions stay."""
+        """Others' conditions stay."""
         self.check_may_act()
         path = node_path(name)
         node = msgspec.json.decode(api.get(path))
@@ -183,12 +177,12 @@ class NodeConditions(Struct, frozen=True):
         if conditions != present:
             version = {"resourceVersion": node["metadata"]["resourceVersion"]}
             body = {"metadata": version, "status": {"conditions": conditions}}
-            # The read may have been slow, so check again.
+            # The read may have been slow.
             self.check_may_act()
             api.patch(f"{path}/status", body)
 
     def _report_once(self, error: RolloutError) -> None:
-        """Report each kind of error once: it usually concerns all nodes."""
+        """An error usually concerns all nodes."""
         # The rollout reports a lost lock itself.
         is_lock_lost = isinstance(error, FencedError)
         if is_lock_lost or type(error) in self._reported_errors:
@@ -200,7 +194,7 @@ class NodeConditions(Struct, frozen=True):
 def with_conditions(
     present: list[Json], types: Collection[Lifecycle], *, run_id: str, at: str
 ) -> list[Json]:
-    """Return the conditions with rollout's own replaced by `types`; others' True ones stay."""
+    """Replace rollout's own conditions by `types`; others' True ones stay."""
     kept = [condition for condition in present if _may_stay(condition, types)]
     kept_types = {condition["type"] for condition in kept}
     added = [_condition(kind, run_id, at) for kind in types if kind not in kept_types]
@@ -208,10 +202,9 @@ def with_conditions(
 
 
 def _may_stay(condition: Json, types: Collection[Lifecycle]) -> bool:
-    """Whether this condition stays as it is if `types` are to be set."""
     kind = condition["type"]
     if kind not in _TYPES:
-        # Not a lifecycle condition, such as Ready.
+        # For example, Ready is no lifecycle condition.
         return True
     if condition.get("reason") == OUR_REASON:
         return kind in types

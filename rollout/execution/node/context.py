@@ -1,5 +1,3 @@
-"""What the steps of a node's update share: the `NodeContext`, and the `Progress` of the update."""
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
@@ -29,7 +27,7 @@ UNKNOWN_BOOT = BootFacts("", "", "")
 
 
 class NodeEngine(Protocol):
-    """What the steps of a node ask of their rollout, which is `execution.rollout.engine.Engine`.
+    """What the steps of a node ask of their rollout.
 
     Who may stop a node, in this order. Gates are asked three times, because they may change:
 
@@ -44,7 +42,7 @@ class NodeEngine(Protocol):
         check_may_act           before each write                        it is left as it is
 
     With FleetLock, `SlotAdmission._check_gates` asks `PolicyGates.ask` before it reserves a slot. A
-    node that is to be tried again releases its slot, and the host's next request tries it again.
+    node that is to be tried again releases its slot until the host's next request.
     """
 
     @property
@@ -57,27 +55,27 @@ class NodeEngine(Protocol):
     def rescue(self) -> Rescue | None: ...
 
     def run_gate_command(self, context: "NodeContext") -> None:
-        """Run gates.command for a node; `NotStartedError` if it refuses."""
+        """`NotStartedError` if gates.command refuses."""
         ...
 
     def is_window_closed(self, planned: PlannedNode) -> bool: ...
 
     def why_not_to_cordon(self, planned: PlannedNode) -> Finding | None:
-        """Return why the node may not be cordoned now, or None. May raise `ApiError`."""
+        """May raise `ApiError`."""
         ...
 
     def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit: ...
 
     def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        """Return a controller of the node's pods that has yet to empty one of these nodes."""
+        """The controller of the node's pods has yet to empty one of these nodes."""
         ...
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """Return why the node may not boot into this staged version; None is an unknown one."""
+        """`version` is the staged one; None if unknown."""
         ...
 
     def set_phase_conditions(self, name: str, phase: Phase) -> None:
-        """Set the node's conditions, if the settings ask for it."""
+        """The settings decide whether the node gets conditions."""
         ...
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
@@ -97,7 +95,7 @@ class HostAccess(Protocol):
         ...
 
     def boot_now(self) -> BootFacts | None:
-        """Return facts of the current boot, None if unknown."""
+        """None if unknown."""
         ...
 
     def node_to_remember(self, planned: PlannedNode) -> PlannedNode | None:
@@ -117,19 +115,17 @@ class NodeContext(NodeTask, frozen=True, kw_only=True):
 
 
 class Progress(Struct, frozen=True):
-    """The phase of a node, and what its run has learned so far."""
-
     phase: Phase = Phase.PENDING
     # Approved at the claim, or when another was staged since.
     staged_version: str = ""
     boot: BootFacts = UNKNOWN_BOOT
     # The Node has this rollout's marks.
     marked: bool = False
-    # A request to reboot was sent, and nobody knows whether the host has received it.
+    # The host may not have received the request to reboot.
     in_doubt: bool = False
-    # How often pods have come to the drained node.
+    # Because pods have come to the drained node.
     repeated_drains: int = 0
-    # How often the host has staged another update since the claim.
+    # The host has staged another update so often since the claim.
     restagings: int = 0
     # What each source must show after the reboot.
     targets: Mapping[Source, str] = {}
@@ -150,18 +146,18 @@ class Progress(Struct, frozen=True):
 
 
 def with_staged_version(context: NodeContext, version: str) -> NodeContext:
-    """Return a context whose planned node has this version staged; empty is an unknown one."""
+    """The empty version is an unknown one."""
     planned = context.planned
     if version == planned.staged_version:
         return context
-    # Staged may also be true without a known version.
+    # An update may be staged without a known version.
     is_staged = planned.staged or bool(version)
     planned = replace(planned, staged_version=version, staged=is_staged)
     return replace(context, planned=planned)
 
 
 def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
-    """Before the reboot, have `check_may_act` also end the node if a reboot makes no sense now.
+    """Before the reboot, let `check_may_act` also end a node that must not reboot now.
 
     It raises `StoppedError` if nodes are to be returned, `NodeRemovedError` if the Node is removed,
     and during the drain `DrainError` if someone has uncordoned it, because pods keep coming then.

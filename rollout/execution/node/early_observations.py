@@ -1,7 +1,6 @@
-"""Observes hosts early, while the rollout waits for something else.
+"""Observes hosts early, so that the step that needs an observation does not wait.
 
-The step that needs an observation then does not wait for SSH. The last check before a reboot uses
-none of these.
+The last check before a reboot uses none of these.
 """
 
 from collections.abc import Iterable
@@ -12,25 +11,22 @@ from msgspec import Struct, field
 from rollout.model.host import HostFacts, HostObservation
 from rollout.threads import in_background
 
-# An older observation is not used.
 _FRESH_SECONDS = 10.0
 
 Observations = Iterable[tuple[str, HostObservation]]
 
 
 class _EarlyObservation(Struct, frozen=True):
-    # In monotonic seconds.
+    # Monotonic seconds.
     began: float
     future: "Future[HostObservation | None]"
 
 
 class EarlyObservations(Struct, frozen=True):
-    """Observations of hosts that were started before they are needed, in the background."""
-
     _by_node: dict[str, _EarlyObservation] = field(default_factory=dict)
 
     def start(self, nodes: Iterable[str], observations: Observations, now: float) -> None:
-        """Observe these nodes' hosts in a thread, by iterating over the `observations`."""
+        """A thread iterates over the `observations`."""
         futures: dict[str, Future[HostObservation | None]] = {name: Future() for name in nodes}
         for name, future in futures.items():
             self._by_node[name] = _EarlyObservation(now, future)
@@ -39,7 +35,7 @@ class EarlyObservations(Struct, frozen=True):
     def take(self, node: str, now: float) -> HostFacts | None:
         """Wait for the node's observation and return it once.
 
-        Returns None if there is none, if it has failed, or if it is too old before it ends.
+        None if there is none, if it has failed, or if it is too old before it ends.
         """
         early = self._by_node.pop(node, None)
         if early is None:
@@ -57,7 +53,6 @@ class EarlyObservations(Struct, frozen=True):
 def _fulfill(
     futures: "dict[str, Future[HostObservation | None]]", observations: Observations
 ) -> None:
-    """Set the result of each node's future; None without an observation."""
     try:
         for name, observation in observations:
             futures.pop(name).set_result(observation)

@@ -1,5 +1,3 @@
-"""Ends the run of a node without success."""
-
 from contextlib import suppress
 
 from msgspec import Struct
@@ -42,8 +40,6 @@ _UNPROVEN = frozenset(
 
 
 class _FinalState(Struct, frozen=True):
-    """How the node is left when its run has ended."""
-
     # RETURNED or FAILED; None if nothing was written.
     edge: Edge | None
     is_cordoned: bool
@@ -54,7 +50,7 @@ class _FinalState(Struct, frozen=True):
 def end_without_success(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> NodeResult:
-    """Remember the failure, return the node or mark it as failed, and return its result."""
+    """Remember the failure, return the node or mark it as failed."""
     error = _explain_deletion(context, progress, error)
     outcome = outcome_of(error)
     is_cleared = is_update_cleared(
@@ -63,7 +59,7 @@ def end_without_success(
         progress.version,
         is_login_refused=is_login_refused(context.host.error),
     )
-    # Remembered first: a crash must not lose a failure whose marks are gone.
+    # A crash must not lose a failure whose marks are gone.
     end = NodeEnd(
         outcome,
         progress.phase,
@@ -100,9 +96,10 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 def _explain_deletion(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> RolloutError:
-    """Return the error to report instead if it only follows from the deletion of the Node.
+    """Return another error if this one only follows from the deletion of the Node.
 
-    A deletion before the reboot is no failure of the node, nor is one with its machine after it.
+    Neither a deletion before the reboot is a failure of the node, nor one with its machine after
+    it.
     """
     is_reboot_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     may_follow_from_deletion = isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)
@@ -139,7 +136,7 @@ def _explain_deletion(
 def _return_or_mark_failed(
     context: NodeContext, progress: Progress, outcome: Outcome
 ) -> _FinalState:
-    """Uncordon the node or mark it as failed; do nothing without this rollout's marks."""
+    """Do nothing without this rollout's marks."""
     # If fenced, another process may be working on the node.
     may_write = outcome is not Outcome.FENCED
     if not may_write or not _carries_marks(context, progress, outcome):
@@ -177,18 +174,18 @@ def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -> str:
-    """Return the version last seen; empty if the host may have rebooted since."""
+    """Empty if the host may have rebooted since the version was last seen."""
     if progress.version:
         return progress.version
     may_be_in_new_boot = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
     if may_be_in_new_boot or outcome is Outcome.NOT_BACK:
         return ""
-    # A host that has rebooted comes with a version, so this one has not.
+    # A host that has rebooted comes with a version.
     return context.planned.running_version
 
 
 def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
-    """Return what the Node and its host show of a failure; empty for other outcomes."""
+    """Empty unless the node has failed."""
     if not outcome.is_failure:
         return NodeDiagnosis()
     diagnosis = NodeDiagnosis()

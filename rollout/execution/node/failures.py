@@ -45,7 +45,8 @@ NO_ANSWER_HINT = (
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
     """Ends the run of a node with an outcome.
 
-    `finding`: why, as data. Its text is the message by default, and its kind replaces `reason`.
+    `finding` is the reason as data. Its text is the default message, and its kind replaces
+    `reason`.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class RefusedError(NotStartedError):
 
 
 class WithheldError(NodeFailure):
-    """A started node is returned: its version is not allowed, nothing is staged, or pods still run.
+    """A started node is returned without a reboot.
 
-    Either a `finding` or `why`, with an optional `reason`.
+    It takes a `finding`, or `why` with an optional `reason`.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class WithheldError(NodeFailure):
 
 
 class StoppedError(NodeFailure):
-    """The node is not rebooted, because of a stop, or because FleetLock canceled it."""
+    """The node is not rebooted, because of a stop or because FleetLock canceled it."""
 
     def __init__(self, why: str = "stopped on request") -> None:
         super().__init__(Outcome.ABORTED, f"not rebooted: {why}")
@@ -143,7 +144,7 @@ def outcome_of(error: RolloutError) -> Outcome:
 
 
 def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
-    """Whether a node that ended so in this phase may be uncordoned; else it stays as failed."""
+    """A node that may not be uncordoned stays as failed."""
     if outcome is Outcome.FENCED:
         # Another process may be working on the node.
         return False
@@ -153,16 +154,16 @@ def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
 def is_update_cleared(
     planned: PlannedNode, outcome: Outcome, running_version: str, *, is_login_refused: bool
 ) -> bool:
-    """Whether the failure says nothing against the staged version, which then is not held.
+    """Whether the failure says nothing against the staged version.
 
-    `running_version`: after the reboot; empty if the host has not answered since.
+    `running_version` is after the reboot; empty if the host has not answered since.
     """
     if is_login_refused:
         # The host itself may be well.
         return True
     is_rolled_back = outcome is Outcome.ROLLED_BACK
     if Source.ROLLBACK in planned.detected_by:
-        # In a rollback, the host still runs the version to leave: the other one was not tried.
+        # In a rollback, such a host has not tried the version to go back to.
         return is_rolled_back or running_version == planned.running_version
     # The host has booted the staged version. Only another source lacks proof of the reboot.
     return is_rolled_back and running_version == planned.staged_version

@@ -56,7 +56,7 @@ Change = Callable[[Node], Patch | None]
 
 
 class MarksGoneError(StepError):
-    """The Node lacks this rollout's marks, so rollout must not change or uncordon it."""
+    """The Node lacks this rollout's marks, so rollout must not change it."""
 
 
 class MarkedByOtherError(FencedError):
@@ -71,24 +71,24 @@ class MarkedByOtherError(FencedError):
 
 
 class NodeLoss(StrEnum):
-    """What happened to the planned Node; a deleted one needs no reboot, a new one does."""
+    """What happened to the planned Node; only a recreated one needs a reboot."""
 
     DELETED = "deleted"
     RECREATED = "deleted and created again"
 
 
 def is_excluded_by_us(node: Node) -> bool:
-    """Whether rollout has set the label that excludes the node from load balancers."""
+    """Whether rollout has excluded the node from load balancers."""
     return node.annotations.get(marks.EXCLUDED_BY_US) == "true"
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
-    """Write the phase; return the Node as it was before."""
+    """Return the Node as it was before."""
     return change_node(task, lambda node: _patch_if_marked(task, node, {marks.PHASE: phase.value}))
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
-    """Mark the newly approved version, and what each source must show after the reboot."""
+    """Mark the newly approved version, and what each source must show."""
     annotations = {
         # None removes an earlier value.
         marks.STAGED_VERSION: detection.staged_version or None,
@@ -98,7 +98,7 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
 
 
 def mark_granted(task: NodeTask) -> None:
-    """With FleetLock, mark that the host may reboot; `DrainError` unless drained and cordoned.
+    """Mark that FleetLock's host may reboot; `DrainError` unless drained and cordoned.
 
     If another process returns the node meanwhile, the first write wins.
     """
@@ -118,9 +118,9 @@ def mark_granted(task: NodeTask) -> None:
 
 
 def mark_cordoned_unless_granted(task: NodeTask) -> Node:
-    """Have FleetLock grant no reboot before the next drain; return the Node as it was before.
+    """Let FleetLock grant no reboot before the next drain.
 
-    Nothing changes if the host has its grant: see `has_grant` of the returned Node.
+    Return the Node as it was before. Nothing changes if it shows that the host has its grant.
     """
 
     def patch_to_mark_cordoned(node: Node) -> Patch | None:
@@ -133,9 +133,9 @@ def mark_cordoned_unless_granted(task: NodeTask) -> Node:
 
 
 def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
-    """Uncordon what rollout cordoned, and replace the marks by the result.
+    """Uncordon what rollout cordoned; return the Node as it was before.
 
-    `running_version`: empty if unknown. Returns the Node as it was before.
+    `running_version` is empty if unknown.
     """
 
     def patch_to_return(node: Node) -> Patch | None:
@@ -149,7 +149,6 @@ def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
 
 
 def _return_patch(task: NodeTask, node: Node, outcome: Outcome, running_version: str) -> Patch:
-    """Return the patch that undoes what rollout has set, and writes the result; None removes."""
     details = {
         **_details_of_return(task, node, outcome, running_version),
         **_details_of_failure(task, node, outcome, running_version),
@@ -174,12 +173,12 @@ def _return_patch(task: NodeTask, node: Node, outcome: Outcome, running_version:
 
 
 def _fulfilled_requests(present: Mapping[str, str]) -> dict[str, str]:
-    """Return other tools' labels or annotations that request a reboot, set to false."""
+    """Other tools' labels or annotations that request a reboot become false."""
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
 def mark_failed(task: NodeTask, outcome: Outcome, running_version: str) -> None:
-    """Keep the node cordoned, and remove what was only for the rollout."""
+    """The node stays cordoned."""
 
     def patch_to_fail(node: Node) -> Patch:
         require_mark(task, node)
@@ -210,7 +209,7 @@ def mark_aborted(task: NodeTask) -> None:
 def fluo_agent_labels(
     policy: Policy, running_version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
-    """Return the labels that FLUO's agent would set, if the settings ask for them."""
+    """FLUO's agent would set these labels."""
     if not policy.courtesy.fluo_labels:
         return {}
     labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: running_version}
@@ -218,7 +217,7 @@ def fluo_agent_labels(
 
 
 def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
-    """Return the labels of the deferral and of checks as a patch that removes them."""
+    """Labels of the deferral and of checks."""
     names = [marks.DEFERRED]
     check_label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
     # Anyone may have written the annotation: it must not make rollout remove other labels.
@@ -241,13 +240,13 @@ def _last_result(
 
 
 def count_ineffective_reboots(task: NodeTask, node: Node, running_version: str) -> int:
-    """Return how many reboots in a row, with this one, have not changed the version.
+    """How many reboots in a row, with this one, have not changed the version.
 
-    Only requests that name no version count: with a version, the reboot has already failed.
-    `node`: as it was before `return_node`.
+    Only requests that name no version count, because others have already failed. `node` is as it
+    was before `return_node`.
     """
     if is_returned_by(node, task.run_id):
-        # An earlier write of the result, whose answer was lost, has counted this reboot.
+        # An earlier write, whose answer was lost, has counted this reboot.
         return ineffective_reboots(node)
     if running_version != task.planned.running_version or _names_version(task, node):
         return 0
@@ -255,7 +254,6 @@ def count_ineffective_reboots(task: NodeTask, node: Node, running_version: str) 
 
 
 def _names_version(task: NodeTask, node: Node) -> bool:
-    """Whether what required the reboot names the version that it must bring."""
     if is_fleetlock_run(task.run_id):
         return False
     sources = targets_on(node).keys()
@@ -266,7 +264,7 @@ def _names_version(task: NodeTask, node: Node) -> bool:
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
-    """Return for the last result what the host fell back from, or how many reboots were in vain."""
+    """What the host fell back from, or how many reboots were in vain."""
     if outcome is Outcome.SUCCEEDED:
         count = count_ineffective_reboots(task, node, running_version)
         return {"unmoved": str(count)} if count else {}
@@ -281,7 +279,7 @@ def _details_of_return(
 def _details_of_failure(
     task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
-    """Return for the last result which version last failed on the node; empty after a success."""
+    """Which version last failed on the node; empty after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     failed_version = _version_at_fault(task, node, outcome, running_version)
@@ -291,13 +289,13 @@ def _details_of_failure(
 
 
 def _earlier_failure(node: Node) -> Mapping[str, str]:
-    """Return the failed version from the Node's last result, to be kept in the next."""
+    """The next result keeps the failed version."""
     result = last_result(node)
     return {name: result[name] for name in ("failed_version", "failed_as") if name in result}
 
 
 def _version_at_fault(task: NodeTask, node: Node, outcome: Outcome, running_version: str) -> str:
-    """Return the version that made this node fail; empty if none did."""
+    """Empty if no version made this node fail."""
     is_after_reboot = node.annotations.get(marks.PHASE) in AFTER_REBOOT
     if outcome not in VERSION_FAILURES or not is_after_reboot:
         return ""
@@ -323,7 +321,7 @@ def _patch_if_marked(task: NodeTask, node: Node, annotations: Mapping[str, str |
 
 
 def require_mark(task: NodeTask, node: Node) -> None:
-    """`MarkedByOtherError` if another rollout has marked the Node, `MarksGoneError` if none has."""
+    """`MarkedByOtherError` for another rollout's mark, `MarksGoneError` without any."""
     run_id = node.annotations.get(marks.RUN)
     if run_id == task.run_id:
         return
@@ -337,7 +335,7 @@ def require_mark(task: NodeTask, node: Node) -> None:
 
 
 def is_marked_now(task: NodeTask) -> bool:
-    """Whether this rollout's mark is on the Node; False if it cannot be read."""
+    """False if the Node cannot be read."""
     try:
         return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.run_id
     except ApiError:
@@ -345,7 +343,7 @@ def is_marked_now(task: NodeTask) -> bool:
 
 
 def find_node_loss(task: NodeTask) -> NodeLoss | None:
-    """Return how the planned Node was lost; None if it is there, or cannot be read."""
+    """None if the planned Node is there, or cannot be read."""
     try:
         uid = read_node(task.cluster.api, task.name).uid
     except ApiNotFoundError:
@@ -359,7 +357,7 @@ def find_node_loss(task: NodeTask) -> NodeLoss | None:
 
 
 def is_cordoned_now(task: NodeTask) -> bool:
-    """Whether anyone has cordoned the Node; True if it cannot be read, False if it is gone."""
+    """True if the Node cannot be read, False if it is gone."""
     try:
         return read_node(task.cluster.api, task.name).unschedulable
     except ApiNotFoundError:
@@ -398,7 +396,7 @@ def write_node(
         if patch is not None:
             # The API server refuses the write if anyone has changed the Node since the read.
             metadata = {**patch.get("metadata", {}), "resourceVersion": node.resource_version}
-            # The read may have been slow, so check again.
+            # The read may have been slow.
             check_may_act()
             api.patch(node_path(name), {**patch, "metadata": metadata})
         return node

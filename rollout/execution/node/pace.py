@@ -18,7 +18,7 @@ _DOWN_PAUSE = 0.15
 # too, so frequent attempts would never get through.
 _MOST_COUNTED = 5
 _COUNTED_SECONDS = 31.0
-# One attempt is spared for the moment when the kubelet reports the new boot.
+# For the moment when the kubelet reports the new boot.
 _SPARED_FOR_REPORT = 1
 # After the first refusals in a row.
 _REFUSED_PAUSES = (_DOWN_PAUSE, 1.0)
@@ -27,39 +27,35 @@ _LONGEST_REFUSED_PAUSE = 10.0
 
 @dataclass
 class _Refusals:
-    """The last refused connections in a row, by the host or by its firewall.
+    """The last refused connections in a row, by the host or by its firewall."""
 
-    Such a firewall counts connections of the last 30 seconds, and refuses all while there are more
-    than 5.
-    """
-
-    # In monotonic seconds.
+    # Monotonic seconds.
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_COUNTED))
 
     @property
     def least_pause(self) -> float:
-        """Return how long to wait after the last refusal: longer after each one in a row."""
+        """Seconds after the last refusal, longer after each one in a row."""
         number = len(self.times)
         if number > len(_REFUSED_PAUSES):
             return _LONGEST_REFUSED_PAUSE
         return _REFUSED_PAUSES[number - 1]
 
     def seconds_until_allowed(self, now: float, *, spared_attempts: int = 0) -> float:
-        """Return how long until a firewall allows an attempt, with some spared for later."""
+        """Some attempts are spared for later."""
         most_counted = _MOST_COUNTED - spared_attempts
         if len(self.times) < most_counted:
             return 0.0
-        # Once the firewall forgets this one, it counts fewer refusals than that.
+        # The firewall must forget this refusal.
         oldest_counted = self.times[-most_counted]
         return max(0.0, oldest_counted + _COUNTED_SECONDS - now)
 
 
 @dataclass
 class ConnectionPace:
-    """Paces the attempts to connect to one rebooting host: `pause`, connect, `note_attempt`.
+    """Paces the attempts to connect to a rebooting host: `pause`, connect, `note_attempt`.
 
     A pause ends early if the kubelet reports another boot to the API server, since the host is up
-    then. This does not help if the host's firewall refuses connections for a time.
+    then, but not while its firewall refuses connections.
     """
 
     context: NodeContext
@@ -72,7 +68,6 @@ class ConnectionPace:
         self.note_attempt()
 
     def note_attempt(self) -> None:
-        """Note how the last attempt ended, as in `host.error`."""
         if isinstance(self.host.error, SshRefusedError):
             self._refusals.times.append(self.context.now)
         else:
@@ -89,26 +84,24 @@ class ConnectionPace:
         self._boot_reported_before = self._boot_reported_by_kubelet()
 
     def _pause_after_refusal(self, deadline: Deadline) -> None:
-        """Pause until a firewall allows an attempt, then longer unless a new boot is reported."""
+        """Only after a firewall allows an attempt can a reported boot end the pause."""
         now = self.context.now
         seconds_blocked = self._refusals.seconds_until_allowed(now)
         seconds_without_report = max(
             self._refusals.least_pause,
             self._refusals.seconds_until_allowed(now, spared_attempts=_SPARED_FOR_REPORT),
         )
-        # Not ended by a report: the firewall would refuse the attempt.
+        # A report does not help, because the firewall would refuse the attempt.
         deadline.pause(seconds_blocked)
         rest = max(0.0, seconds_without_report - seconds_blocked)
         self._pause_until_new_report(min(deadline.remaining, rest))
 
     def _back_off(self, deadline: Deadline) -> None:
-        """Pause for longer the longer the host has not booted."""
         waited = self.context.now - self._began
         seconds = min(deadline.remaining, waited / _WAITED_PER_PAUSE)
         self._pause_until_new_report(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
 
     def _pause_until_new_report(self, longest: float) -> None:
-        """Pause, but end early if the kubelet reports another boot than before."""
         end = self.context.cluster.deadline(longest)
         if self.context.watched is None:
             end.pause(longest)

@@ -36,7 +36,7 @@ from rollout.model.text import joined, shortened
 from rollout.planning.play.pace import PROOF_SECONDS
 
 _PAUSE = 2.0
-# Between checks of what no watch shows, such as deadlines.
+# No watch shows deadlines, for example.
 _TICK = 5.0
 # Pods' changes come in bursts, and reading all DaemonSets is expensive.
 _LEAST_SECONDS_BETWEEN_READS = 1.0
@@ -67,9 +67,9 @@ class MissingProof(Struct, frozen=True):
 
 
 def prove_reboot_worked(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """Check the version, then wait until the other sources show that the reboot worked.
+    """`NodeFailure` if a source does not show in time that the reboot worked.
 
-    `NodeFailure` if one does not. A source's target is what it must show after the reboot.
+    A source's target is what it must show after the reboot.
     """
     targets = progress.targets
     if Source.ROLLBACK in targets:
@@ -96,7 +96,6 @@ def prove_reboot_worked(context: NodeContext, host: SshHost, progress: Progress)
 
 
 def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> MissingProof | None:
-    """Return the first source that does not show that the reboot worked, or None."""
     missing_on_host = _missing_proof_on_host(host, progress)
     if missing_on_host is not None:
         return missing_on_host
@@ -110,7 +109,6 @@ def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> M
 
 
 def _runs_fluo_agent(context: NodeContext) -> bool:
-    """Whether a pod on the node is named or labeled as FLUO's agent."""
     for pod in context.read_pods():
         names = set(pod.labels.values())
         if pod.owner:
@@ -121,7 +119,6 @@ def _runs_fluo_agent(context: NodeContext) -> bool:
 
 
 def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
-    """Ask the host's sources again; return what the first does not prove, or None."""
     sources = tuple(_sources_to_ask(progress.targets))
     if not sources:
         return None
@@ -132,7 +129,6 @@ def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | 
     probe = Probe(sources, command)
     facts = observe(host.endpoint, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
-        # The host could not be asked.
         return MissingProof(sources[0], facts.message)
     boot = progress.boot
     if facts.boot_id != boot.boot_id or facts.machine_id != boot.machine_id:
@@ -146,7 +142,6 @@ def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | 
 
 
 def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
-    """Yield the sources that the host can answer."""
     for source, target in targets.items():
         # Each boot may rename disks, so `prove_rollback` compares the version instead.
         if source in _ANSWERED_BY_HOST and not is_partition(target):
@@ -154,10 +149,9 @@ def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
 
 
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
-    """Return why the sign does not prove a reboot that had to lead to `target`."""
     match sign.source:
         case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
-            # `current` is the digest of what is booted, empty if the source did not say.
+            # The digest of what is booted, empty if the source did not say.
             if not sign.current:
                 return MissingProof(sign.source, sign.detail)
             if sign.current == target:
@@ -170,7 +164,6 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             if sign.answer is SourceAnswer.NOT_NEEDED:
                 return None
             if not sign.is_needed:
-                # It cannot be told.
                 return MissingProof(sign.source, sign.detail)
             why = f"a reboot is still needed ({sign.detail})"
             # /run is empty after a boot, so something has asked for a reboot since.
@@ -183,7 +176,7 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
-    """Wait until the kubelet of this boot is Ready; `NodeFailure` if it is not in time."""
+    """`NodeFailure` if the kubelet of this boot is not Ready in time."""
     deadline = task.cluster.deadline(timeout)
     why_not_ready = ""
     has_joined = False
@@ -206,7 +199,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
 
 
 def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
-    """Return why the Node does not show this boot as Ready; empty if it does."""
+    """Empty if the Node shows this boot as Ready."""
     if node is None:
         return "the Node is gone"
     if node.boot_id != boot.boot_id:
@@ -217,7 +210,7 @@ def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
 
 
 def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
-    """`NodeFailure` if the host does not run the staged version or, if unknown, a new one."""
+    """`NodeFailure` without the staged version or, if unknown, a new one."""
     if not planned.staged:
         # The reboot was not for an update.
         return
@@ -234,7 +227,7 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
-    """Wait until the node's static and DaemonSet pods are as ready as before the reboot.
+    """Wait until static and DaemonSet pods are as ready as before the reboot.
 
     Before the uncordon, so that no pod lands on a node without its network.
     """
@@ -259,15 +252,13 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
             task.report_step(Phase.READY, f"waiting for {missing} to be ready again")
             has_changed = task.cluster.clock.wait(changed, min(_TICK, deadline.remaining))
             if not has_changed:
-                # A broken connection shows no changes either.
+                # A broken connection shows no changes, either.
                 pods.resync()
             changed.clear()
 
 
 @dataclass
 class _ExpectedPods:
-    """Tells which pods should run on the node, by the current DaemonSets."""
-
     task: NodeTask
 
     def __post_init__(self) -> None:
@@ -287,7 +278,7 @@ class _ExpectedPods:
 def _missing_pods(
     expected: _ExpectedPods, pods: Sequence[Pod], times_before: Mapping[str, str]
 ) -> str:
-    """Return the names of pods that are not ready in the new boot yet; empty if all are.
+    """Empty if all pods are ready in the new boot.
 
     `times_before`: by pod, since when it was ready before the reboot; empty if unknown.
     """

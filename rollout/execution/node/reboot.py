@@ -50,8 +50,7 @@ from rollout.ports import CommandResult
 from rollout.wording import text
 
 _DETACH_PAUSE = 0.5
-# For connecting, asking what is staged, the last check and the command, which gets at least
-# _COMMAND_SECONDS.
+# For connecting, the last check and the command, which gets at least _COMMAND_SECONDS.
 _REQUEST_SECONDS = 90.0
 _CHECK_SECONDS = 10.0
 _COMMAND_SECONDS = 15.0
@@ -60,7 +59,7 @@ _SHUTDOWN_SECONDS = 120.0
 
 
 class _NotSentError(StepError):
-    """No command was sent: the host could not be asked, or the Node not checked, in time."""
+    """No command was sent, because a check was not possible in time."""
 
 
 class RefilledError(DrainError):
@@ -68,8 +67,6 @@ class RefilledError(DrainError):
 
 
 class RebootDelivery(Enum):
-    """Whether a host has received the request to reboot."""
-
     RECEIVED = auto()
     # The connection broke off while the command was sent.
     IN_DOUBT = auto()
@@ -85,7 +82,7 @@ def check_drained_and_detached(task: NodeTask) -> None:
 
 
 def check_still_drained(task: NodeTask, deadline: Deadline) -> Node:
-    """Check that the node is still cordoned, marked and drained, and return it.
+    """Check that the node is still cordoned, marked and drained.
 
     Raises:
         RefilledError: pods have arrived that can be evicted.
@@ -113,14 +110,14 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
     daemon_sets = task.cluster.ask(read_daemon_sets, deadline)
     rules = DrainRules.of(task.policy.drain, daemon_sets, now=task.cluster.api.server_time())
     removable = pods_to_remove(present, rules)
-    # The drain has given up pods that keep coming back: the reboot stops them.
+    # The reboot stops pods that keep coming back.
     arrived = without_pods_of(task.returning_owners, removable)
     if arrived:
         raise RefilledError(f"{arrived[0].key} was scheduled on {task.name} after the drain")
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait for volumes to detach; one that stays attached is only reported.
+    """A volume that stays attached is only reported.
 
     `ApiError` if the attachments cannot be read in time.
     """
@@ -145,7 +142,7 @@ def _read_attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachm
         return task.cluster.ask(lambda api: read_attachments(api, task.name), deadline)
     except ApiError as error:
         if error.is_forbidden:
-            # rollout may not read attachments here, so it waits for no volume.
+            # rollout may not read attachments here.
             return ()
         raise
 
@@ -153,9 +150,7 @@ def _read_attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachm
 def ask_for_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> RebootDelivery:
-    """Send the reboot command, unless the host has rebooted by itself.
-
-    Until a command is sent, this tries again.
+    """Try to send the reboot command until the deadline.
 
     Raises:
         NodeFailure: nothing was sent within --reboot-timeout, or a different machine answers.
@@ -200,14 +195,14 @@ def _is_accepted(result: CommandResult) -> bool:
 def _send_reboot_command(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Send the reboot command to the planned machine; None if it has rebooted already.
+    """Return None if the planned machine has rebooted already.
 
-    An SSH error means that the command may have been sent. If it was not, raises `_NotSentError`,
-    or why it must not be sent.
+    After an SSH error, the command may have been sent. `_NotSentError` and others mean that it was
+    not.
     """
     check = _LastCheck(context, host, targets, context.cluster.deadline(_REQUEST_SECONDS))
     try:
-        # On one connection: ask the question, check its answer, and then send the command.
+        # All three use one connection.
         return host.shell.run_if(
             host.endpoint,
             host.probe.last_question,
@@ -223,7 +218,7 @@ def _send_reboot_command(
 
 @dataclass(slots=True)
 class _LastCheck:
-    """Checks host and Node once more, while the connection for the reboot command is open."""
+    """Checks host and Node while the connection for the reboot command is open."""
 
     context: NodeContext
     host: SshHost
@@ -235,7 +230,7 @@ class _LastCheck:
     has_released_command: bool = False
 
     def release_command(self, answer: CommandResult) -> bool:
-        """Return whether to send the command now; False if the host has rebooted already.
+        """Return False if the host has rebooted already.
 
         Raises an error if the command must not be sent, or not yet.
         """
@@ -255,7 +250,7 @@ class _LastCheck:
         return True
 
     def _check_still_drained(self) -> Node:
-        """Return the Node; an outage of the API server only delays the command."""
+        """An outage of the API server only delays the command."""
         try:
             return check_still_drained(self.context, self.context.cluster.deadline(_CHECK_SECONDS))
         except ApiError as error:
@@ -268,7 +263,7 @@ class _LastCheck:
         # None if the answer cannot be read.
         facts = parse_last_answer(self.host.endpoint, answer, self.host.probe)
         if self.context.policy.rollback and (facts is None or facts.detection.unanswered):
-            # The version to go back to may be half overwritten by an update now.
+            # An update may be overwriting the version to go back to.
             raise _NotSentError(_why_rollback_unknown(facts))
         if facts is None:
             check_version(self.context, version=None)
@@ -288,9 +283,9 @@ def _why_rollback_unknown(facts: HostFacts | None) -> str:
 def _await_answer(
     context: NodeContext, host: SshHost, deadline: Deadline, why_not_sent: str
 ) -> BootFacts:
-    """Wait until the host, which got no reboot command yet, answers; return its boot.
+    """Wait until the host, which got no reboot command yet, answers.
 
-    `why_not_sent`: what to report at the deadline, until the host gives another reason.
+    `why_not_sent` is reported at the deadline, until the host gives another reason.
     """
     pace = ConnectionPace(context, host)
     while not deadline.expired:
@@ -315,7 +310,7 @@ def _await_answer(
 def await_boot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool = False
 ) -> BootFacts:
-    """Wait until the host answers with a new boot ID; `NodeFailure` if it does not in time.
+    """Wait for a new boot ID; `NodeFailure` if there is none in time.
 
     `in_doubt`: the request was perhaps lost, so it is repeated while the host answers in its old
     boot, with the checks and errors of `ask_for_reboot`.
@@ -352,16 +347,15 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 class _RequestInDoubt:
     """An earlier request to reboot that the host has perhaps not received.
 
-    If it has, the host may still be shutting down: it answers in its old boot for a while. So the
-    request may be repeated, but the node must not be given up at once.
+    If it has, it answers in its old boot while it shuts down. So the request may be repeated, but
+    the node must not be given up at once.
     """
 
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]
-    # The host has received a request.
     is_resolved: bool = False
-    # Starts once a repetition is forbidden: how long the shutdown by the earlier request may take.
+    # How long the shutdown may take, from the first time that a repetition is forbidden.
     shutdown_deadline: Deadline | None = None
 
     def repeat(self) -> str | None:
@@ -374,7 +368,7 @@ class _RequestInDoubt:
         except (SshError, _NotSentError):
             return None
         except RefilledError:
-            # The node is drained again, which does no harm to a host that is going down.
+            # Another drain does no harm to a host that is going down.
             raise
         except (DrainError, WithheldError) as error:
             self._raise_after_shutdown_time(error)
@@ -387,7 +381,7 @@ class _RequestInDoubt:
         return None
 
     def _raise_after_shutdown_time(self, error: DrainError | WithheldError) -> None:
-        """Raise the error, but not before a host with the earlier request would be down."""
+        """Wait until a host with the earlier request would be down."""
         if self.shutdown_deadline is None:
             seconds = min(_SHUTDOWN_SECONDS, self.context.policy.reboot_timeout / 2)
             self.shutdown_deadline = self.context.cluster.deadline(seconds)

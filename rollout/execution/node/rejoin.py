@@ -1,4 +1,4 @@
-"""Continues the run of a node whose Node is deleted during the reboot and registered again.
+"""Continues a node whose Node is deleted during the reboot and registered again.
 
 Some cloud controllers delete the Node of a machine that is down. If it does not come back in time,
 the machine was removed, which is no failure.
@@ -30,7 +30,7 @@ from rollout.model.progress import Phase
 
 T = TypeVar("T")
 
-# How long a host whose Node is gone may take to come back; at most this part of --reboot-timeout.
+# A host whose Node is gone may take this long, or this part of --reboot-timeout.
 _GONE_SECONDS = 120.0
 _GONE_PART = 4
 _TICK = 5.0
@@ -40,17 +40,14 @@ DID_NOT_COME_BACK = "its Node was deleted during its reboot, and its host did no
 
 @dataclass(slots=True)
 class AbsenceLimit:
-    """Limits how long the Node may be deleted while its host reboots.
-
-    The host's kubelet may register it again, so it starts anew each time the Node is there.
-    """
+    """Limits how long the Node may be deleted while its host reboots."""
 
     context: NodeContext
     # None while the Node is present.
     deadline: Deadline | None = None
 
     def check(self) -> None:
-        """Raise `NodeRemovedError` if the Node has been gone for too long."""
+        """`NodeRemovedError` if the Node has been gone for too long."""
         watched = self.context.watched
         is_absent = watched is not None and watched.is_absent
         if not is_absent:
@@ -67,7 +64,7 @@ class AbsenceLimit:
 def retry_if_node_lost(
     context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]
 ) -> T:
-    """Run `act`, which writes on the Node. If the Node was deleted, run it again on the new one."""
+    """If the Node was deleted, run `act` again on the new one."""
     try:
         return act()
     except (ApiNotFoundError, MarksGoneError):
@@ -79,7 +76,7 @@ def retry_if_node_lost(
 
 
 def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Phase) -> None:
-    """Wait for the Node that the kubelet registers, and mark it as the deleted one was."""
+    """Mark the Node that the kubelet registers as the deleted one was."""
     _await_registered(context, progress)
     marks_to_restore = {
         marks.STAGED_VERSION: progress.staged_version or None,
@@ -95,21 +92,19 @@ def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Ph
 
 
 def mark_before_deletion(context: NodeContext, mark: str) -> str | None:
-    """Return a mark of the Node before it was deleted; None if unknown."""
+    """None if unknown."""
     deleted = context.watched.last_seen if context.watched else None
     return deleted.annotations.get(mark) if deleted else None
 
 
 def mark_new_node(task: NodeTask, phase: Phase, marks_to_restore: Mapping[str, str | None]) -> None:
-    """Mark and cordon the Node that has replaced the deleted one."""
-
     def patch_to_mark(node: Node) -> dict[str, Any] | None:
         is_marked = bool(node.annotations.get(marks.RUN))
         if is_marked:
             require_mark(task, node)
             # Our write succeeded before, and only its answer was lost.
             return None
-        # rollout must not undo the cordon of someone else, also if it was on the deleted Node.
+        # rollout must not undo someone else's cordon, even if it was on the deleted Node.
         is_our_cordon = not (node.unschedulable or task.planned.was_cordoned)
         annotations = {
             **marks_of_run(task, phase),
@@ -129,7 +124,7 @@ def absence_seconds(timeout: float) -> float:
 
 
 def has_other_machine(context: NodeContext) -> bool:
-    """Whether another machine has this Node's name now; False if unknown."""
+    """False if unknown."""
     planned = context.watched.last_seen if context.watched else None
     try:
         current = read_node(context.cluster.api, context.name)
@@ -141,7 +136,7 @@ def has_other_machine(context: NodeContext) -> bool:
 
 
 def _await_registered(context: NodeContext, progress: Progress) -> None:
-    """Wait for a Node with the host's new boot ID; `NodeRemovedError` if there is none in time."""
+    """`NodeRemovedError` without a Node in the new boot in time."""
     timeout = context.policy.ready_timeout
     deadline = context.cluster.deadline(timeout)
     with watch_node(context.cluster, context.name, deadline) as view:

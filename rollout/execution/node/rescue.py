@@ -37,7 +37,7 @@ from rollout.wording import rescue_text
 def await_boot_or_rescue(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool
 ) -> BootFacts:
-    """Wait as `await_boot`. If the host does not come back, run reboot.rescue and wait again."""
+    """Like `await_boot`, but run reboot.rescue if needed, and wait again."""
     try:
         return await_boot(context, host, targets, in_doubt=in_doubt)
     except NodeFailure as failure:
@@ -46,7 +46,7 @@ def await_boot_or_rescue(
             raise
         remark = _run_rescue(context, host, rescue, failure)
     try:
-        # Not in doubt any more: after a rescue, no reboot is requested again.
+        # After a rescue, no reboot is requested again.
         return await_boot(context, host, targets)
     except NodeRemovedError:
         raise
@@ -66,7 +66,7 @@ def _is_unreachable(error: SshError | None) -> bool:
 
 
 def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: NodeFailure) -> str:
-    """Run the rescue; return what to add to the failure if the host still does not come back.
+    """Return what to add to the failure if the host still does not come back.
 
     If the rescue must not run, raises the `failure` with the reason added.
     """
@@ -77,7 +77,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
         raise
     except (StepError, ApiError) as error:
         raise _with_remark(failure, f"reboot.rescue was not run: {error.message}") from error
-    # It may have come back since: ask it once more, which renews `host.error`.
+    # The host may have come back; asking it renews `host.error`.
     host.boot_now()
     if not _is_unreachable(host.error):
         return "reboot.rescue was not run: the host responded"
@@ -97,8 +97,8 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 
 def _mark_rescued(task: NodeTask) -> None:
-    """Mark that the rescue was run for this reboot; `StepError` if it must not run."""
-    # The function is called again after a conflict or an outage.
+    """`StepError` if the rescue must not run for this reboot."""
+    # `patch_to_mark_rescued` runs again after a conflict or an outage.
     has_tried_to_write = False
 
     def patch_to_mark_rescued(node: Node) -> Patch | None:
@@ -119,7 +119,6 @@ def _mark_rescued(task: NodeTask) -> None:
 
 
 def _is_fenced(task: NodeTask) -> bool:
-    """Whether this process may no longer act, because another one may work on the node."""
     try:
         task.check_may_act()
     except FencedError:

@@ -21,13 +21,13 @@ from rollout.model.progress import Outcome
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
-# How long connecting, asking and the command may take, as for the reboot.
+# For connecting, asking and the command.
 _UNDO_SECONDS = 90.0
 _NOT_UNDONE = "its next reboot may boot its other version, because undoing the rollback failed"
 
 
 def objection_to_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
-    """In a rollback, return why it may not lead to this version instead of the planned one."""
+    """A rollback may not lead to another version than the planned one."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None
@@ -42,9 +42,9 @@ def is_partition(target: str) -> bool:
 def prove_rollback(
     planned: PlannedNode, staged_version: str, boot: BootFacts, *, target: str
 ) -> None:
-    """`NodeFailure` if the host does not run `staged_version`, the one to go back to.
+    """`NodeFailure` if the host does not run `staged_version`.
 
-    `target`: the partition or the digest that it had to boot.
+    `target` is the partition or the digest that it had to boot.
     """
     if not is_partition(target):
         # `missing_in_sign` compares the digest: os-release may name either version.
@@ -66,8 +66,8 @@ def undoing_failed_rollback(
 ) -> Iterator[None]:
     """In `rollout rollback`, make the host boot what it runs if the block fails.
 
-    Otherwise its next reboot would still boot the other version. `boot`: the last one seen, which
-    may be of the version to leave, even after the reboot.
+    Otherwise its next reboot would still boot the other version. `boot` is the last one seen; even
+    after the reboot, it may be of the version to leave.
     """
     try:
         yield
@@ -81,8 +81,8 @@ def undoing_failed_rollback(
         has_rolled_back = boot.running_version not in ("", context.planned.running_version)
         may_undo = not has_rolled_back and not _is_host_gone_or_down(error)
         if context.policy.rollback and may_undo:
-            # `FencedError` if another process holds the lock: it may have chosen the other version
-            # again. A stop does not matter.
+            # Another process that holds the lock may have chosen the other version again. A stop
+            # does not matter.
             with suppress(StoppedError):
                 context.check_may_act()
             trouble = undo_rollback(host)
@@ -92,15 +92,14 @@ def undoing_failed_rollback(
 
 
 def _is_host_gone_or_down(error: RolloutError) -> bool:
-    """Whether the error says that the machine was removed, or did not come back."""
     is_down = isinstance(error, NodeFailure) and error.outcome is Outcome.NOT_BACK
     return is_down or isinstance(error, NodeRemovedError)
 
 
 def undo_earlier_rollback(context: NodeContext) -> None:
-    """Undo a rollback that an earlier process has failed to undo; `StepError` if that fails.
+    """Undo what an earlier process has failed to undo; `StepError` if that fails.
 
-    This time, the node may end before its reboot, and must not boot the other version later.
+    The node may end before its reboot, and must not boot the other version later.
     """
     if not context.policy.rollback or not isinstance(context.host, SshHost):
         return
@@ -110,7 +109,7 @@ def undo_earlier_rollback(context: NodeContext) -> None:
 
 
 def undo_rollback(host: SshHost) -> str:
-    """If the host still runs the version to leave, make its next reboot boot that one, too.
+    """If the host still runs the version to leave, let its next reboot boot it, too.
 
     Returns why that failed; empty if it worked, or if another version runs.
     """
@@ -122,7 +121,7 @@ def undo_rollback(host: SshHost) -> str:
         difference = machine_difference(host, boot)
         if difference:
             raise StepError(difference)
-        # Also in a new boot, because the bootloader may have fallen back.
+        # In a new boot, the bootloader may have fallen back.
         runs_planned_version = boot.running_version == host.planned.running_version
         return runs_planned_version or is_in_old_boot(host, boot)
 

@@ -1,4 +1,4 @@
-"""A node's host over SSH: which boot it is in, and whether it is the planned machine."""
+"""A node's host over SSH: its boot, and whether it is the planned machine."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -37,7 +37,7 @@ _MOST_EARLY_OBSERVATIONS = 32
 
 @dataclass
 class RememberingShell:
-    """A shell that remembers in `error` how its last command failed, None if it did not."""
+    """`error` is how the last command failed, None if it did not."""
 
     wrapped: HostShell
     error: SshError | None = None
@@ -69,11 +69,10 @@ class RememberingShell:
 
 
 class SshHost(Struct, frozen=True):
-    # How to reach it.
     endpoint: Host
     planned: PlannedNode
     shell: RememberingShell
-    # In seconds.
+    # Seconds.
     probe_timeout: float = 60.0
     # In a rollback, also chooses the other system.
     reboot_command: str = REBOOT_COMMAND
@@ -81,17 +80,17 @@ class SshHost(Struct, frozen=True):
     early_observations: EarlyObservations = field(default_factory=EarlyObservations)
 
     def start_early_observation(self, now: float) -> None:
-        """Start an observation, which the next `observe` returns if it is fresh."""
+        """The next `observe` returns this observation if it is fresh."""
         name = self.planned.name
         self.early_observations.start([name], self._observe_in_background(), now)
 
     def observe(self, now: float) -> HostObservation:
-        """Return the early observation if it is fresh, or a new one. `now` is monotonic."""
+        """`now` is monotonic."""
         early = self.early_observations.take(self.planned.name, now)
         return early or self._observe_with(self.shell)
 
     def _observe_in_background(self) -> Observations:
-        # Without the remembering: the next step reads `error` of its own commands.
+        # The next step reads `error` of its own commands.
         yield self.planned.name, self._observe_with(self.shell.wrapped)
 
     def _observe_with(self, shell: HostShell) -> HostObservation:
@@ -112,8 +111,6 @@ class SshHost(Struct, frozen=True):
 
 
 class RolloutHosts(Struct, frozen=True):
-    """The hosts of a rollout's nodes, and how to ask and reboot them."""
-
     by_node: Mapping[str, Host]
     shell: HostExecutor
     probe_timeout: float = 60.0
@@ -132,7 +129,7 @@ class RolloutHosts(Struct, frozen=True):
     def start_early_observations(
         self, nodes: Sequence[PlannedNode], policy: Policy, now: float
     ) -> None:
-        """Start to observe the first hosts of a wave that is about to start."""
+        """Only the first hosts of a wave."""
         names = [node.name for node in nodes if node.name in self.by_node]
         names = names[:_MOST_EARLY_OBSERVATIONS]
         observations = observe_all(
@@ -164,7 +161,6 @@ class RolloutHosts(Struct, frozen=True):
 
 
 def is_host_silent(error: SshError | None) -> bool:
-    """Whether no SSH server answered."""
     is_silent = isinstance(error, SshRefusedError | SshNoRouteError | SshTimeoutError)
     return is_silent and not isinstance(error, SshStalledError)
 
@@ -182,7 +178,7 @@ class BootReading(NamedTuple):
 
 
 def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading:
-    """Ask the host once for its boot, which may still be the old one: see `is_in_old_boot`.
+    """The boot may still be the old one: see `is_in_old_boot`.
 
     Raises `NodeFailure` if another machine answers, or one that may be another.
     """
@@ -209,7 +205,7 @@ def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading
 
 
 def machine_difference(host: SshHost, boot: BootFacts) -> str:
-    """Return how the machine differs from the planned one; empty if it does not."""
+    """Empty if it is the planned machine."""
     expected = host.planned.machine_id
     if boot.machine_id == expected:
         return ""
@@ -227,7 +223,7 @@ def is_in_old_boot(host: SshHost, boot: BootFacts) -> bool:
 def missing_boot_failure(
     host: SshHost, boot: BootFacts | None, reason_to_wait: str, timeout: Duration
 ) -> NodeFailure:
-    """Return why there is no new boot: the last answer was of the old `boot`, or None came."""
+    """`boot` is the old one if the last answer was of it, None without an answer."""
     is_still_up = boot is not None
     if is_still_up:
         return NodeFailure(

@@ -23,7 +23,7 @@ class RestagedError(StepError):
 def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
     """Whether the host still has the approved update staged; True if unknown.
 
-    `targets`: of the approved update, what each source must show after the reboot.
+    `targets` is what each source must show after the reboot.
     """
     if detection.unanswered:
         return True
@@ -46,7 +46,6 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def _no_update_error(context: NodeContext, detection: Detection) -> WithheldError:
-    """Return why the node is not rebooted: its sources no longer report a pending reboot."""
     if context.policy.rollback:
         details = (sign.detail for sign in detection.signs)
         return WithheldError(finding=NoPreviousVersion("; ".join(details)))

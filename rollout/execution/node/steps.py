@@ -1,5 +1,3 @@
-"""One node's update, with a step for each phase."""
-
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -73,7 +71,6 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Run the step of each phase until the node is done or one fails; return how it ended."""
     progress = Progress()
     with ExitStack() as stack:
         try:
@@ -89,7 +86,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.set_phase_conditions(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # A refused node has not been cordoned, and is tried again. Every other error ends it.
+        # A refused node has not been cordoned, and is tried again.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -105,8 +102,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
-    """Return the steps for a node whose `host` (as in `NodeContext.host`) is reached over SSH."""
-    # Each step is then called with the context and the progress.
+    """`host` is that of `NodeContext.host`."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: prepare_drain,
@@ -136,7 +132,6 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
 
 
 def _report_phase(context: NodeContext, progress: Progress) -> None:
-    """Report that the node is in a phase now, with what the step before has found."""
     has_just_drained = progress.phase is Phase.DRAINED
     context.report.step(
         context.name,
@@ -153,21 +148,21 @@ def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
 
 
 def _with_approved_version(context: NodeContext, progress: Progress) -> NodeContext:
-    """Set the approved version; before the claim approves one, keep the planned version."""
+    """Before the claim approves a version, keep the planned one."""
     if not progress.marked:
         return context
     return with_staged_version(context, progress.staged_version)
 
 
 def _unplanned_version(context: NodeContext, progress: Progress) -> str:
-    """Return the version approved instead of the planned one; empty if that did not change."""
+    """Return the version approved instead of the planned one, or empty."""
     planned = context.planned.staged_version
     approved = _with_approved_version(context, progress).planned.staged_version
     return approved if approved != planned else ""
 
 
 def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Check the node again, because much may have changed since the plan, and cordon it."""
+    """Much may have changed since the plan."""
     context.check_may_act()
     _refuse_own_node(context, Outcome.SKIPPED)
     try:
@@ -189,7 +184,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     if staged_version != context.planned.staged_version:
         # The rollout was only asked about the planned version.
         _check_unplanned_version(context, staged_version)
-    # From here on, the gate command and the marks get the version that is staged now.
+    # The gate command and the marks get the version that is staged now.
     context = with_staged_version(context, staged_version)
     context.engine.run_gate_command(context)
     claim_and_cordon(context, staged_version, facts, detected=targets_text(targets))
@@ -198,7 +193,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
 
 
 def _check_unplanned_version(context: NodeContext, version: str) -> None:
-    """`NotStartedError` if the node may not boot this version instead of the planned one."""
+    """`NotStartedError` if the node may not boot this version."""
     objection: Finding | None = objection_to_target(context, version)
     if objection is None:
         planned = with_staged_version(context, version).planned
@@ -208,7 +203,7 @@ def _check_unplanned_version(context: NodeContext, version: str) -> None:
 
 
 def _refuse_own_node(context: NodeContext, outcome: Outcome) -> None:
-    """`NodeFailure` if this process runs on the node: a drain would end it."""
+    """A drain would end this process."""
     if context.own_node is not None:
         raise NodeFailure(outcome, finding=context.own_node.finding)
 
@@ -224,7 +219,7 @@ def _check_same_machine_and_boot(context: NodeContext, facts: HostFacts) -> None
 
 
 def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
-    """Return the Node and its host's answer; a failure instead if another machine answered."""
+    """Return a failure instead of the answer of another machine."""
     observation = host.observe(context.now)
     node = context.read_node()
     verified = verify_identities((node,), {node.name: observation})
@@ -240,10 +235,10 @@ def _approve_if_restaged(
     """
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
-        # The host did not answer. `ask_for_reboot` asks it again before the command.
+        # `ask_for_reboot` asks the host again before the command.
         return None
     if observation.boot_id != context.planned.boot_id:
-        # It has rebooted by itself, which `ask_for_reboot` notices.
+        # `ask_for_reboot` notices that the host has rebooted by itself.
         return None
     detection = observation.detection
     check_staged(context, detection)
@@ -254,7 +249,7 @@ def _approve_if_restaged(
 
 
 def _repeat_for_restaged(progress: Progress) -> Progress:
-    """Have the step run again for another staged update; `WithheldError` after too many."""
+    """`WithheldError` after too many staged updates."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host keeps staging other updates")
     # The pods' terminations were reported when the step ran first.
@@ -263,7 +258,7 @@ def _repeat_for_restaged(progress: Progress) -> Progress:
 
 
 def prepare_drain(context: NodeContext, progress: Progress) -> Progress:
-    """Do the configured waits and checks, then mark the node as draining."""
+    """Do the configured waits and checks first."""
     _refuse_own_node(context, Outcome.ABORTED)
     load_balancer_delay = context.policy.exclude_from_load_balancers
     if load_balancer_delay and is_excluded_by_us(context.read_node()):
@@ -304,7 +299,7 @@ def _require_open_window(context: NodeContext, when: str, outcome: Outcome) -> N
 
 
 def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
-    """Wait `seconds`. Any stop ends the wait with `StoppedError`, even if nodes may finish."""
+    """Any stop ends the wait with `StoppedError`, even if nodes may finish."""
     context.report_step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
@@ -315,7 +310,7 @@ def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, ph
 
 
 def drain_or_withhold(task: NodeTask) -> LongestTerminations:
-    """Drain the node; `WithheldError`, so no reboot, if pods have not completed in time."""
+    """`WithheldError` if pods have not completed in time."""
     try:
         return drain(task)
     except StillRunningError as error:
@@ -325,7 +320,7 @@ def drain_or_withhold(task: NodeTask) -> LongestTerminations:
 def _drain_and_mark(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     has_playbooks = context.engine.playbooks is not None
     if not has_playbooks:
-        # The next step needs what is staged. A playbook would run before, and may change that.
+        # A playbook would run before the next step, and may change what is staged.
         host.start_early_observation(context.now)
     longest_terminations = drain_or_withhold(context)
     mark_phase(context, Phase.DRAINED)
@@ -347,7 +342,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         return _repeat_for_restaged(restaged)
     try:
         check_drained_and_detached(context)
-        # Before the request: after a crash, only the mark says that the host may be rebooting.
+        # After a crash, only the mark says that the host may be rebooting.
         mark_phase(context, Phase.REBOOTING)
         # In a rollback, a failure must not leave the other version chosen for the next boot.
         with undoing_failed_rollback(context, host):
@@ -357,7 +352,6 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     except RestagedError:
         # The step approves the new version when it runs again.
         return _repeat_for_restaged(progress)
-    # The next step may have to repeat a request that was perhaps lost.
     is_in_doubt = delivery is RebootDelivery.IN_DOUBT
     return replace(progress, in_doubt=is_in_doubt).move(Edge.REBOOT_REQUESTED)
 
@@ -365,8 +359,8 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     """Wait for the new boot; usually the next phase is BOOTED.
 
-    If the request was perhaps lost (`in_doubt`), it is repeated with all checks. Then the phase
-    can also be DRAINING, because pods have come, or again REBOOTING, for another staged update.
+    A request that was perhaps lost is repeated with all checks. Then the phase can also be
+    DRAINING, because pods have come, or again REBOOTING, for another staged update.
     """
     try:
         with undoing_failed_rollback(context, host):
@@ -382,7 +376,7 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
-    """Go back to draining, because pods have come; raise `refilled` after too many times."""
+    """Raise `refilled` after too many times."""
     if progress.repeated_drains >= _MOST_REPEATED_DRAINS:
         raise refilled
     context.report_step(Phase.DRAINING, f"draining again: {refilled.message}")
@@ -393,8 +387,6 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
 
 
 def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Wait until the kubelet of the new boot is Ready."""
-
     def await_and_mark_ready() -> None:
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
@@ -406,8 +398,6 @@ def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Pro
 
 
 def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Prove the update, and return the node to service."""
-
     def prove_and_uncordon() -> Progress:
         prove_reboot_worked(context, host, progress)
         run_checks_after_reboot(context, progress.boot)
@@ -423,7 +413,7 @@ def run_checks_after_reboot(context: NodeContext, boot: BootFacts) -> None:
 
 
 def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
-    """Uncordon the node once its static and DaemonSet pods are ready; return DONE."""
+    """Uncordon the node once its static and DaemonSet pods are ready."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     # The host may have rebooted again during its checks.
@@ -436,7 +426,7 @@ def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _note_on_version(context: NodeContext, progress: Progress, ineffective_reboots: int) -> str:
-    """Return what to report if this reboot and others before have not changed the version."""
+    """Return what to report if reboots have not changed the version."""
     same_version = f"is still running {context.planned.running_version}"
     if ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS:
         release = f"rollout release --node {context.name}"

@@ -23,7 +23,6 @@ from rollout.model.text import listed
 from rollout.model.timestamps import timestamp
 
 _AT_ONCE = 8
-# How long to wait for the API server.
 _SECONDS = 60.0
 _NAMED = 5
 TAINT = f"{AWAITING_REBOOT.key}:{AWAITING_REBOOT.effect}"
@@ -31,7 +30,7 @@ REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 
 class Tainting(Struct, frozen=True):
-    """Writes the soft taint, which keeps pods away from nodes that wait for their reboot.
+    """Writes the soft taint, which keeps pods away from nodes that wait.
 
     A node that is left to a later run is marked as deferred, and may keep the taint.
     """
@@ -47,10 +46,10 @@ class Tainting(Struct, frozen=True):
     ) -> Iterator[set[str]]:
         """Taint the waiting nodes until the exit, which also untaints the `others`.
 
-        The caller adds nodes that are to keep the taint to the yielded set.
+        Nodes that are added to the yielded set keep the taint.
         """
         keep_tainted: set[str] = set()
-        # With a single waiting node, no pod can be moved to another one.
+        # No pod can be moved to another waiting node.
         if len(waiting) > 1:
             reason_by_node = self._change_nodes(waiting, self._taint_patch)
             if reason_by_node:
@@ -94,7 +93,7 @@ class Tainting(Struct, frozen=True):
     def _change_nodes(self, names: Collection[str] | None, change: Change) -> dict[str, str]:
         """Change these nodes, or all; return by node why it failed.
 
-        Empty if this process may no longer act: then the next one does it.
+        If this process may no longer act, the next one does it.
         """
         deadline = self.cluster.deadline_within(_SECONDS)
         try:
@@ -106,14 +105,14 @@ class Tainting(Struct, frozen=True):
             unread_nodes = names or ("nodes that cannot be read",)
             return dict.fromkeys(unread_nodes, error.message)
         selected = [node for node in nodes if names is None or node.name in names]
-        # Spare a request for each node on which there is nothing to change.
+        # Spare requests for nodes on which there is nothing to change.
         to_change = [node for node in selected if change(node) is not None]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="taint") as pool:
             reasons = pool.map(lambda node: self._try_write(node, change, deadline), to_change)
             return {node.name: why for node, why in zip(to_change, reasons, strict=True) if why}
 
     def _try_write(self, node: Node, change: Change, deadline: Deadline) -> str:
-        """Return why the change failed; empty if it did not, or if there is nothing to change."""
+        """Empty if the change did not fail."""
         try:
             write_node(self.cluster, self.check_may_act, node.name, change, within=deadline)
         except (FencedError, ApiNotFoundError):

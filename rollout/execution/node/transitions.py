@@ -85,6 +85,6 @@ def follow(phase: Phase, edge: Edge) -> Phase:
 
 
 def require_edge(phase: Phase, edge: Edge) -> None:
-    """`AssertionError` if the move is not in the table, which is a defect."""
+    """A move that is not in the table is a defect."""
     if edge not in TABLE[phase]:
         raise AssertionError(f"no edge {edge} starts at the phase {phase}")

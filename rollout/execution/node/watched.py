@@ -18,8 +18,8 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 class WatchedNode:
     """The Node as a watch shows it, without waiting for the API server.
 
-    Until the watch has read anything, everything is unknown. A Node that was deleted may be
-    registered again with another UID, so it need not be the planned one.
+    Until the watch has read anything, everything is unknown. A deleted Node may be registered again
+    with another UID, so it need not be the planned one.
     """
 
     view: LiveView[Node]
@@ -58,9 +58,8 @@ class WatchedNode:
         return next((node.boot_id for node in self._nodes()), "")
 
     def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:
-        """Wait until the kubelet has reported another boot than this, or until the deadline."""
         while not deadline.expired:
-            # Before the look, so that a change after it ends the sleep.
+            # A change after the look must end the sleep.
             self.view.changed.clear()
             if self.boot_id != boot_id:
                 return
@@ -70,7 +69,7 @@ class WatchedNode:
         return next(filter(self._is_planned, self._nodes()), None)
 
     def _nodes(self) -> tuple[Node, ...]:
-        """Return the Node, if there is one, and note the planned Node as last seen."""
+        """Also notes the planned Node as last seen."""
         nodes = self.view.items()
         self.last_seen = next(filter(self._is_planned, nodes), self.last_seen)
         return nodes
