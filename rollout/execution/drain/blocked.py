@@ -27,7 +27,7 @@ NO_REASON = "it gave no reason"
 
 
 class BlockedReason(Struct, frozen=True):
-    """Why a pod cannot be evicted now: its budgets, a webhook or policy, or a restart.
+    """Why a pod cannot be evicted now.
 
     A restart replaces the pods of a Deployment whose budget never allows an eviction.
     """
@@ -48,12 +48,12 @@ class BlockedReason(Struct, frozen=True):
 
     @property
     def only_budget(self) -> str:
-        """The budget's key; empty unless exactly one budget blocks the pod."""
+        """Empty unless exactly one budget blocks the pod."""
         return self.budget if len(self.budgets) == 1 else ""
 
     @property
     def blocker_clause(self) -> str:
-        """Return what follows "blocked by": `shop/web, which needs 3 healthy pods and has 2`.
+        """Return `shop/web, which needs 3 healthy pods and has 2`.
 
         A `restart` needs `why_blocked` instead.
         """
@@ -72,7 +72,7 @@ class BlockedReason(Struct, frozen=True):
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier_of_kind(self, kind: DenierKind) -> str:
-        """Empty if the denier is of another kind."""
+        """Empty for another kind."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
@@ -106,7 +106,7 @@ class _BlockedPod:
 
     @property
     def report_interval(self) -> float:
-        """Seconds from the last report of the pod to the next."""
+        """Seconds between two reports of the pod."""
         reported = self.reported_reason
         has_new_blocker = reported is None or reported.blocker_name != self.reason.blocker_name
         if has_new_blocker:
@@ -125,7 +125,7 @@ class HeldPods:
         return len(self._by_uid)
 
     def hold(self, pod: Pod, reason: BlockedReason) -> None:
-        """If the pod is held already, change only the reason."""
+        """A pod that is held already only gets the reason."""
         blocked = self._by_uid.get(pod.uid)
         if blocked is None:
             held_since = self.task.report.now
@@ -134,7 +134,6 @@ class HeldPods:
             blocked.reason = reason
 
     def release(self, uid: str) -> None:
-        """Report the release if the pod was reported as blocked."""
         blocked = self._by_uid.pop(uid, None)
         if blocked is None or blocked.reported_reason is None:
             return
@@ -158,7 +157,7 @@ class HeldPods:
         return blocked.reason if blocked else None
 
     def why_blocked(self, pod: Pod) -> str:
-        """Return a clause or a sentence; empty if the pod is not held."""
+        """Empty if the pod is not held."""
         reason = self.reason_of(pod)
         if reason is None:
             return ""
@@ -171,7 +170,7 @@ class HeldPods:
         return f"{blocked}; the controller of {owner} did not move the pod"
 
     def report(self) -> None:
-        """Report each pod held for a second, and again at intervals or for new reasons."""
+        """Report pods held for a second, then at intervals or for new reasons."""
         now = self.task.now
         for blocked in self._by_uid.values():
             is_held_long_enough = now - blocked.began_at >= _REPORT_AFTER

@@ -27,8 +27,7 @@ _LONGEST_RETRY = 480.0
 class _Account:
     """What is known about a budget beyond its status; times are monotonic seconds."""
 
-    # What the status will allow once it counts the evictions sent. This is used instead of the
-    # status until then, or until `status_lags_until`.
+    # Used instead of the status until that counts the evictions sent, or until `status_lags_until`.
     allowance_after_sent: int = 0
     status_lags_until: float = 0.0
     # The resourceVersion when the last eviction was sent. It may change before the answer.
@@ -43,7 +42,7 @@ class BudgetView:
     """The budgets at the last `refresh`, and how many evictions each allows since.
 
     The view counts an eviction itself for a second, because a budget's status lags behind. If the
-    API server refuses what a status allows, only one eviction at a time is sent until the status
+    API server refuses what a status allows, one eviction at a time is tried until the status
     changes.
     """
 
@@ -65,7 +64,7 @@ class BudgetView:
         self._index = BudgetIndex.of(budgets)
 
     def budgets_of(self, pod: Pod) -> tuple[Budget, ...]:
-        """The API server asks these budgets before it evicts the pod now."""
+        """The API server asks these budgets now."""
         return tuple(
             budget for budget in self._index.covering(pod) if not bypasses_budget(pod, budget)
         )
@@ -82,7 +81,7 @@ class BudgetView:
         return self._by_key.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
-        """How many evictions to send now: as the status allows, less those just sent."""
+        """As many as the status allows, less the evictions just sent."""
         account = self._account(budget.key)
         if budget.disruptions_allowed == 0:
             # The status counts what was sent.
@@ -105,15 +104,15 @@ class BudgetView:
         account.allowance_after_sent = max(0, allowed - 1)
         account.status_lags_until = now + _LAG_SECONDS
         account.version_when_sent = budget.resource_version
-        # Only one try may follow a refusal until its answer arrives.
+        # Only one try may await its answer.
         account.retry_at = now + account.retry_pause
 
     def note_accepted(self, budget: Budget) -> None:
-        """Let the next refusal start with a short pause again."""
+        """The next refusal starts with a short pause again."""
         self._account(budget.key).retry_pause = _FIRST_RETRY
 
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
-        """The API server refused what the status allowed; each pause doubles."""
+        """Each pause doubles."""
         account = self._account(budget.key)
         account.untrusted_version = account.version_when_sent or budget.resource_version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
@@ -130,7 +129,7 @@ class BudgetView:
 def watch_budgets(
     cluster: PatientApi, namespaces: Iterable[str], deadline: Deadline, changed: threading.Event
 ) -> Iterator[BudgetView]:
-    """Watch the budgets of one namespace, or of all namespaces if several are given.
+    """Watch one namespace, or all if several are given.
 
     The view stays empty without namespaces, or if budgets do not exist or may not be read.
     """

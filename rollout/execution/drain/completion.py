@@ -27,7 +27,7 @@ class StillRunningError(StepError):
 
 @dataclass(slots=True)
 class CompletionWait:
-    """A drain's wait for pods that are to complete: drain.wait-for-completion.
+    """The drain's wait for completion, by drain.wait-for-completion.
 
     At its end, the pods are evicted, or the node is returned without a reboot.
     """

@@ -1,4 +1,4 @@
-"""Keeps nodes apart whose pods one controller moves, such as a database's operator."""
+"""Keeps nodes apart whose pods one controller moves."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ def find_busy_controller(
     others_in_flight = [node for node in nodes if node.name != name and _is_in_flight(node)]
     if not others_in_flight:
         return None
-    # Nodes that give way come last, because other nodes keep this one waiting for longer.
+    # Nodes that give way come last, because others last longer.
     others_in_flight.sort(key=lambda node: (gives_way(node, name), node.name))
     index = BudgetIndex.of(read_budgets(api))
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
@@ -50,10 +50,7 @@ def find_busy_controller(
 
 
 def gives_way(node: Node, name: str) -> bool:
-    """Whether this marked node withdraws for the node called `name`.
-
-    It does if it is not cordoned yet, and its name sorts later.
-    """
+    """A node that is only marked gives way if its name sorts later."""
     return is_only_marked(node) and node.name > name
 
 

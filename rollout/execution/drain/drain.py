@@ -107,7 +107,7 @@ def drain(task: NodeTask) -> LongestTerminations:
 def pods_to_remove(
     pods: Sequence[Pod], rules: DrainRules, *, has_begun: bool = False
 ) -> tuple[Pod, ...]:
-    """Return the pods to evict or await, in a stable order; `DrainError` if one must stay.
+    """Return pods in a stable order; `DrainError` if one must stay.
 
     `has_begun`: other pods may have been evicted already.
     """
@@ -128,7 +128,7 @@ def pods_to_remove(
 
 
 def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
-    """`DrainError` if a pod has two budgets: no API server evicts it."""
+    """No API server evicts a pod that has two budgets."""
     names = []
     for pod in pods:
         conflicting = budgets.conflicting_budgets(pod)
@@ -159,7 +159,7 @@ class _Drain(Struct, frozen=True):
     daemon_sets: _DaemonSetLookup
     budgets: BudgetView
     completion: CompletionWait
-    # Set if pods or budgets have changed, or an eviction was answered.
+    # Set by changed pods or budgets, or by an answer.
     wakeup: threading.Event
 
     def run(self) -> LongestTerminations:
@@ -189,10 +189,9 @@ class _Drain(Struct, frozen=True):
     def _evict_until_empty(
         self, evictor: Evictor, waiting: Waiting, returning: ReturningPods
     ) -> None:
-        """Repeat until no pod is left: handle answers, evict what is due, sleep.
+        """At the deadline, `DrainError` if pods to evict are left.
 
-        At the deadline, `DrainError` if pods to evict are left. If only others must still complete,
-        the deadline starts anew.
+        If others must still complete, the deadline starts anew.
         """
         while True:
             pods_left = self._judge_pods(self.pods.items(), returning)
@@ -216,7 +215,6 @@ class _Drain(Struct, frozen=True):
             self.wakeup.clear()
 
     def _judge_pods(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
-        """Judge the pods again, and note which have come since the drain began."""
         rules = self.daemon_sets.rules_for(pods)
         leaving = pods_to_remove(pods, rules, has_begun=True)
         awaited = self.completion.awaited_among(leaving, rules)
@@ -225,10 +223,7 @@ class _Drain(Struct, frozen=True):
         return _PodsLeft(returning.without_hopeless(to_evict), awaited)
 
     def _check_completion(self, pods_left: _PodsLeft) -> None:
-        """The wait for completion must not use up the drain timeout.
-
-        So the deadline starts anew when the wait is over, and while there is nothing to evict.
-        """
+        """The wait for completion must not use up the drain timeout."""
         self.completion.check(pods_left.awaited)
         if self.completion.is_over or not pods_left.to_evict:
             self._restart_deadline()
@@ -237,7 +232,7 @@ class _Drain(Struct, frozen=True):
         self.deadline.restart(self.task.policy.drain.timeout)
 
     def _require_all_evicted(self, waiting: Waiting, returning: ReturningPods) -> None:
-        """List the pods once more; `DrainError` if some should be gone."""
+        """`DrainError` if some pods should be gone."""
         task = self.task
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:

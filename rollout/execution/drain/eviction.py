@@ -1,8 +1,7 @@
 """One eviction: what is sent, and what each answer means.
 
-The pod's UID and node are compared first, because an API server spends the budget before it
-compares the UID. The API server does not know the rules for critical pods, so their pods are listed
-before each eviction.
+The API server spends the budget before it compares the UID, so a pod's UID and node are compared
+first. It does not know the rules for critical pods, so their pods are listed before each eviction.
 """
 
 import re
@@ -47,7 +46,7 @@ class CriticalPods:
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Count the pod as evicted, unless a rule forbids that: return its budget."""
+        """Return a budget that forbids the eviction; else count the pod as evicted."""
         rules_of_pod = [rule for rule in rules if _covers(rule, pod)]
         # Saves reading the pods of a rule that has just forbidden an eviction.
         for rule in rules_of_pod:
@@ -70,7 +69,7 @@ class CriticalPods:
         return None
 
     def release(self, pod: Pod) -> None:
-        """The eviction was refused, so the pod no longer counts as evicted."""
+        """The eviction was refused."""
         with self._mutex:
             self._evicted_at.pop(pod.uid, None)
 
@@ -79,7 +78,7 @@ class CriticalPods:
         return budget if now - checked_at < RULE_PAUSE else None
 
     def _evicted_beside(self, pod: Pod, now: float) -> set[str]:
-        """UIDs of other evicted pods, which may still show as ready."""
+        """These pods may still show as ready."""
         return {
             uid
             for uid, evicted_at in self._evicted_at.items()
@@ -104,8 +103,6 @@ _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 
 
 class EvictionResult(StrEnum):
-    """What an answer means for the pod."""
-
     ACCEPTED = "accepted"
     GONE = "gone"
     # By a budget or a rule for critical pods.
@@ -148,7 +145,7 @@ def request_removal(
     critical: CriticalPods | None = None,
     now: float = 0.0,
 ) -> Attempt:
-    """Evict or delete exactly this pod, by UID and node, if no critical rule forbids it.
+    """Evict or delete exactly this pod, if no critical rule forbids it.
 
     `may_be_evicted`: an earlier request was accepted, or its answer was lost.
     """
@@ -164,7 +161,7 @@ def request_removal(
         _evict_or_delete(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
-        # The request may have worked in an outage, so the pod still counts as evicted.
+        # The request may have worked, so the pod still counts as evicted.
         if attempt.result is not EvictionResult.UNAVAILABLE:
             critical.release(pod)
         return attempt
@@ -184,7 +181,7 @@ def _attempt_blocked_by(budget: Budget, pod: Pod) -> Attempt:
 
 
 def _may_have_a_namesake(pod: Pod) -> bool:
-    """Whether a new pod may have the same name, as in a StatefulSet."""
+    """A StatefulSet's new pod has the same name."""
     return pod.owner is None or pod.owner.kind not in _OWNERS_WITH_UNIQUE_NAMES
 
 
@@ -260,7 +257,7 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
 def move_elsewhere(
     api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]
 ) -> None:
-    """Evict this process's own pod, so that a new process elsewhere can reboot its node."""
+    """A new process elsewhere can then reboot the node."""
     pod = _find_own_pod(api, own)
     if pod is None:
         return
@@ -275,7 +272,7 @@ def move_elsewhere(
 
 
 def _find_own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
-    """None if the pod's node need not be rebooted, or nothing replaces the pod."""
+    """None if the pod need not move, or nothing replaces it."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod:
         return None

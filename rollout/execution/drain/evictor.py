@@ -117,7 +117,7 @@ class Evictor:
 
     def evict_due(self, pods: Sequence[Pod]) -> None:
         """`pods` are all that have to leave."""
-        # Pods that are gone or terminating no longer wait for their eviction.
+        # Pods that are gone or terminating no longer wait.
         self.held.keep_only(frozenset(pod.uid for pod in pods if not pod.terminating))
         now = self.task.now
         due = [pod for pod in pods if self._is_due(pod, now)]
@@ -163,17 +163,16 @@ class Evictor:
     def _find_restart_under_way(self, pod: Pod, budgets: Sequence[Budget]) -> Restarting | None:
         """Return the restart that replaces the pod, if its budget needs every pod.
 
-        The restart's new pods open the budget only until the Deployment deletes an old one. An
-        eviction in that moment would leave too few pods.
+        The new pods open the budget only briefly. An eviction then would leave too few pods.
         """
         if not any(budget.needs_every_pod for budget in budgets):
             return None
         return self.restarts.find_under_way(pod)
 
     def _handle_closed_budget(self, pod: Pod, closed: Budget, now: float) -> None:
-        """Hold the pod. If its budget may never open, restart its Deployment or try anyway.
+        """If the budget may never open, restart the pod's Deployment, or try anyway.
 
-        An occasional try is for webhooks that deny an eviction and then move the pod.
+        Some webhooks deny an eviction and then move the pod.
         """
         reason = BlockedReason.of_budget(closed, pod)
         has_operator = reason.managing_owner is not None
@@ -210,7 +209,7 @@ class Evictor:
         self.task.precedence.update(self.task.name, demand)
 
     def _reason_to_defer(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
-        """Return the reason if another drain uses a budget first."""
+        """None if no other drain uses a budget first."""
         for budget in budgets:
             allowance = self.budgets.allowance(budget, now)
             first = self.task.precedence.defer_to(self.task.name, budget.key, allowance, now)
@@ -222,13 +221,12 @@ class Evictor:
         return None
 
     def _is_due(self, pod: Pod, now: float) -> bool:
-        """Whether to evict the pod now, if nothing blocks it."""
         eviction = self.eviction_of(pod)
         is_unanswered = pod.uid in self._requests
         if is_unanswered or now < eviction.retry.at:
             return False
         if pod.terminating:
-            # Someone else has deleted the pod: an eviction can only shorten its grace period.
+            # Someone else has deleted the pod: an eviction can only shorten its grace.
             may_shorten = self.task.policy.drain.grace_period is not None
             return may_shorten and eviction.accepted is None
         if eviction.accepted is None:
@@ -320,7 +318,7 @@ class Evictor:
 
     def _note_moved(self, attempt: Attempt) -> None:
         is_accepted = attempt.result is EvictionResult.ACCEPTED
-        # If the pod is gone, an earlier request that was in doubt has worked.
+        # An earlier request that was in doubt has worked.
         was_in_doubt = self.eviction_of(attempt.pod).is_in_doubt
         has_worked_earlier = attempt.result is EvictionResult.GONE and was_in_doubt
         if is_accepted or has_worked_earlier:
@@ -340,7 +338,7 @@ class Evictor:
 
     def _handle_budget_refusal(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
         """Retry once the budget's status changes, or after a pause."""
-        # None if the answer names no budget, or one that is not watched, such as a critical rule.
+        # None without a watched budget, such as for a critical rule.
         budget = self.budgets.budget(attempt.budget)
         figures = attempt.figures
         if figures is None and budget is not None:
@@ -355,7 +353,6 @@ class Evictor:
             self.budgets.note_refused(budget, now, attempt.retry_after)
 
     def _handle_outage(self, attempt: Attempt, eviction: PodEviction) -> None:
-        """Pause all evictions of this drain."""
         # The request may have worked although no answer came.
         eviction.is_in_doubt = True
         self._postpone(self._outage, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)

@@ -101,7 +101,7 @@ class Restarts:
         return self.read_status(pod)
 
     def _replica_set_of(self, pod: Pod) -> OwnerRef | None:
-        """None if the pod has no ReplicaSet, or nothing may be restarted."""
+        """None without a ReplicaSet, or if nothing may be restarted."""
         owner = pod.owner
         if owner is None or owner.kind != "ReplicaSet":
             return None
@@ -143,7 +143,7 @@ class Restarts:
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
 
     def _find_deployment(self, pod: Pod) -> _RestartableDeployment | None:
-        """None if the pod has no Deployment, or a restart does not help."""
+        """None without a Deployment, or if a restart does not help."""
         origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
         if not origin.deployment:
             return None
@@ -174,7 +174,7 @@ class Restarts:
         now = task.cluster.api.server_time() or task.report.now
         restarted_at = whole_second(now)
         if restarted_at == deployment.restarted_at:
-            # The time is written into the template: the same time would change nothing.
+            # The same time would not change the template.
             restarted_at = whole_second(now + timedelta(seconds=1))
         try:
             task.cluster.ask(

@@ -22,7 +22,7 @@ _LONGEST_REST = 30.0
 
 @dataclass(slots=True)
 class ReturningPods:
-    """The pods that have arrived since the drain began, in place of evicted ones.
+    """The pods that have arrived since the drain began.
 
     A pod rests for a while before it is evicted, too. An owner whose pods keep coming back is
     hopeless: its pods are left to the reboot.
@@ -43,7 +43,7 @@ class ReturningPods:
         return cls(task, uids, replicas)
 
     def note_arrivals(self, pods: Iterable[Pod]) -> None:
-        """Note new pods, and give up owners whose pods keep coming back."""
+        """Owners whose pods keep coming back are given up."""
         for pod in pods:
             if pod.owner is None or pod.uid in self.first_pods:
                 continue

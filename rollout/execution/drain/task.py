@@ -52,7 +52,7 @@ class Precedence(Struct):
                 del self._deferring[key]
 
     def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
-        """Return the node that this one defers to; empty if it may use the permits."""
+        """Empty if this node may use the permits."""
         with self._mutex:
             first = self._find_first(node, budget, allowance)
             if not first:
@@ -63,12 +63,12 @@ class Precedence(Struct):
             return "" if has_deferred_enough else first
 
     def note_closed_budget(self, node: str, budget: str) -> None:
-        """When the budget opens again, let this node defer for the full time."""
+        """When the budget opens again, this node may defer for the full time."""
         with self._mutex:
             self._deferring.pop((node, budget), None)
 
     def _find_first(self, node: str, budget: str, allowance: int) -> str:
-        """None of the others may have a permit left for this node."""
+        """Empty if the nodes before this one leave a permit."""
         own_rank = self._rank(node)
         nodes_before = []
         permits_before = 0
@@ -83,7 +83,7 @@ class Precedence(Struct):
         return min(nodes_before, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
-        """The node with the lowest rank goes first."""
+        """The lowest rank goes first."""
         demand = self._demands[node]
         # False sorts before True.
         return not demand.is_urgent, demand.pods_left, node

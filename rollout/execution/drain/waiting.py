@@ -109,7 +109,7 @@ class Waiting:
     def _describe_remaining(self, remaining: Sequence[Pod], leaving: Sequence[Pod]) -> str:
         """Return `3 pods left, 2 terminating; overdue: shop/web-1`."""
         ignored = [pod for pod in leaving if self._is_eviction_ignored(pod)]
-        # The deletion of a pod evicted just now will show in a moment.
+        # Its deletion will show in a moment.
         terminating_count = len(leaving) - len(ignored)
         detail = f"{counted(len(remaining), 'pod')} left, {terminating_count} terminating"
         if ignored:
@@ -133,7 +133,7 @@ class Waiting:
     def termination(self, pod: Pod) -> Termination:
         """Return how much of its grace period a terminating pod has used.
 
-        This process's clock counts since its own eviction, otherwise the API server's.
+        Without its own eviction, it uses the API server's clock.
         """
         now = self.task.now
         grace = pod.deletion_grace
@@ -165,7 +165,7 @@ class Waiting:
         self.last_remaining = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
-        """Report all evictions at the drain's end; pods that are left have no duration."""
+        """Pods that are left have no duration."""
         self._note_gone_pods(remaining)
         for pod in remaining:
             accepted = self.evictor.eviction_of(pod).accepted
@@ -190,10 +190,10 @@ class Waiting:
     def relist_if_quiet(
         self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]
     ) -> None:
-        """List again if no pod changes for a while, then after twice the time, and so on.
+        """List again after a quiet time, which then doubles.
 
-        A watch that has lost its API server shows no changes, either. Pods are listed only if some
-        are leaving, and budgets only if they hold pods.
+        A watch that has lost its API server is quiet, too. Pods are listed only if some are
+        leaving, and budgets only if they hold pods.
         """
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
@@ -238,7 +238,7 @@ class Waiting:
         return f"{terminating}, {over} longer than its {grace} grace period{_finalizers(pod)}"
 
     def next_steps(self, remaining: Sequence[Pod]) -> Sequence[str]:
-        """Return what to do about the first pod that more time would not end."""
+        """For the first pod that more time would not end."""
         in_grace = self._terminating_in_grace(remaining)
         stuck = [pod for pod in remaining if pod not in in_grace]
         return self._steps_for_operator(stuck[0]) if stuck else ()

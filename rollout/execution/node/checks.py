@@ -1,7 +1,6 @@
 """Checks around a node's reboot: by other tools, as with FLUO, and by playbooks.
 
-A label on the Node requests the tools' checks, which answer with annotations. Another annotation
-names the label for a process that continues.
+A label on the Node requests the tools' checks, which answer with annotations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +26,7 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def await_checks(task: NodeTask, annotations: Sequence[str], occasion: str, phase: Phase) -> None:
-    """Wait until other tools' checks have set all `annotations` to true.
-
-    `occasion` is `BEFORE` or `AFTER` the reboot.
-    """
+    """`annotations` are the answers; `occasion` is `BEFORE` or `AFTER` the reboot."""
     if not annotations:
         return
     hooks = task.policy.gates.hooks
@@ -72,8 +68,6 @@ def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
 
 
 def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    """The same write removes old answers."""
-
     def patch_to_request(node: Node) -> Patch:
         require_mark(task, node)
         # An earlier process of this rollout may have set the label.
@@ -95,7 +89,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
-    """Run the playbook for after the reboot; without a `boot`, the one before it."""
+    """Without a `boot`, run the playbook for before the reboot."""
     playbooks = context.engine.playbooks
     if playbooks is None:
         return
@@ -126,7 +120,6 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
 def _playbook_variables(
     context: NodeContext, occasion: Occasion, boot: BootFacts | None
 ) -> Mapping[str, object]:
-    """`boot` is the one after the reboot."""
     node = context.read_node()
     planned = context.planned
     roles = [label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)]

@@ -1,8 +1,8 @@
 """Claims a node: marks it, admits it by the gates and the limit, and cordons it.
 
-A rollout marks its node before it reads the others, so of two unrelated rollouts at least the later
-one sees both marks. If the limit is full, the marked node that sorts later by name gives way, and
-the other waits for that: never do both continue or both give up.
+A rollout marks its node before it reads the others, so the later of two unrelated rollouts sees
+both marks. If the limit is full, the marked node that sorts later by name gives way, and the other
+waits for that: never do both continue or both give up.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause_of
 
-# Other rollouts withdraw in this time from nodes that they have only marked.
+# Other rollouts withdraw from marked nodes in this time.
 _WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
 DELETED = "its Node was deleted since the plan was made"
@@ -46,10 +46,9 @@ DELETED = "its Node was deleted since the plan was made"
 def claim_and_cordon(
     context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = ""
 ) -> None:
-    """Mark the node, await its admission by gates and limits, then cordon it.
+    """`RefusedError` if it is to be tried again, `NotStartedError` if it is skipped.
 
-    `RefusedError` if it is to be tried again, `NotStartedError` if it is skipped: no mark is left.
-    Other errors may leave a mark. `detected` is an annotation of what requires the reboot.
+    Only other errors may leave a mark. `detected` is an annotation of what requires the reboot.
     """
     _check_gates_before_mark(context)
     ready_now = ready_of(context.read_pods())
@@ -63,7 +62,7 @@ def claim_and_cordon(
         require_mark(context, node)
         _check_is_as_planned(context, node)
         _check_not_cordoned_since(node_before, node)
-        # An earlier rollout that failed may have marked pods that are not ready now.
+        # An earlier rollout may have marked pods that are not ready now.
         ready_pods = {**ready_before(node), **ready_now}
         marks_of_update = {
             marks.STAGED_VERSION: staged_version or None,
@@ -92,7 +91,6 @@ def _cordon_patch(
     facts: HostFacts,
     marks_of_update: Mapping[str, str | None],
 ) -> Patch:
-    """The patch also notes what rollout has to undo later."""
     policy = context.policy
     is_our_exclusion = _is_our_exclusion(context, node)
     annotations = {
@@ -111,7 +109,7 @@ def _cordon_patch(
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
-    """Whether rollout has set the load balancers' label, or is about to set it."""
+    """Whether the load balancers' label is rollout's, or is about to be."""
     if is_excluded_by_us(node):
         return True
     is_excluded_by_others = marks.EXCLUDED_FROM_BALANCERS in node.labels
@@ -131,7 +129,7 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _write_first_mark(task: NodeTask) -> Node:
-    """Return the Node as it was before the mark."""
+    """Return the Node as it was before."""
     before: Node | None = None
 
     def patch_to_mark(node: Node) -> Patch:
@@ -149,12 +147,12 @@ def _write_first_mark(task: NodeTask) -> Node:
 
 
 def _has_only_our_mark(task: NodeTask, node: Node) -> bool:
-    """Whether this rollout has marked the Node, but not cordoned it yet."""
+    """Whether this rollout has marked, but not cordoned the Node."""
     return node.annotations.get(marks.RUN) == task.run_id and is_only_marked(node)
 
 
 def _remove_first_mark(task: NodeTask, annotations_before: Mapping[str, str]) -> None:
-    """Restore the earlier annotations, unless the Node was cordoned since."""
+    """Restore nothing if the Node was cordoned since."""
     restored = {name: annotations_before.get(name) for name in marks.OF_RUN}
 
     def patch_to_unmark(node: Node) -> Patch | None:
@@ -184,7 +182,7 @@ def _check_gates_before_mark(context: NodeContext) -> None:
 def _await_admission(
     context: NodeContext, facts: HostFacts, withdrawal_deadline: Deadline, api: ClusterApi
 ) -> Node:
-    """Wait until gates and limits admit the node; return its Node as read then.
+    """Return the Node as read when gates and limits admit it.
 
     It waits only for nodes that give way, because other rollouts soon withdraw from them.
     """
@@ -215,10 +213,7 @@ def _await_admission(
 
 
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
-    """`NotStartedError` if a new plan would leave the node out.
-
-    Only a node planned without an update may be rebooted without one.
-    """
+    """`NotStartedError` if a new plan would leave the node out."""
     may_have_no_update = context.policy.reboot_idle and not context.planned.staged
     # `_check_is_as_planned` decides whether a cordon matters.
     policy = replace(context.policy, include_cordoned=True, reboot_idle=may_have_no_update)
@@ -258,7 +253,6 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
 
 
 def _check_not_cordoned_since(before: Node, node: Node) -> None:
-    """`NotStartedError` if someone has cordoned the Node since the first mark."""
     is_cordoned_since = node.unschedulable and not before.unschedulable
     if is_cordoned_since and is_only_marked(node):
         raise _cordoned_by_others()
@@ -271,10 +265,7 @@ def _cordoned_by_others() -> NotStartedError:
 
 
 def continue_from_marks(context: NodeContext) -> Progress:
-    """Return where to continue a node that an earlier process has started.
-
-    The Node's marks name the phase, and the host's boot ID tells whether it has rebooted.
-    """
+    """The Node's marks and the host's boot ID tell where to continue."""
     context.check_may_act()
     node = context.read_node()
     if node.annotations.get(marks.RUN) != context.run_id:
@@ -294,7 +285,7 @@ def continue_from_marks(context: NodeContext) -> Progress:
         phase=phase,
         staged_version=node.annotations.get(marks.STAGED_VERSION, ""),
         marked=True,
-        # The earlier process may have ended between this mark and the request.
+        # The earlier process may have ended before the request.
         in_doubt=phase is Phase.REBOOTING,
         targets=targets_on(node),
     )
@@ -316,14 +307,13 @@ def continue_from_marks(context: NodeContext) -> Progress:
 
 
 def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
-    """Return how to continue a node that was not to reboot yet."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
     # A silent host of a failed node may be rebooting.
     may_be_rebooting = boot is None and phase is Phase.FAILED
     if has_rebooted or may_be_rebooting:
         return Edge.TAKEN_UP_REBOOTING
-    # Someone has uncordoned the failed node: it needs a new claim.
+    # Someone has uncordoned the node, so it needs a new claim.
     if phase is Phase.FAILED and not node.unschedulable:
         return Edge.TAKEN_UP_UNCORDONED
     return Edge.TAKEN_UP

@@ -1,4 +1,4 @@
-"""Sets the lifecycle conditions of nodes that wait for or go through their reboot.
+"""Sets the lifecycle conditions of nodes around their reboot.
 
 A condition that someone else has set to True stays. Each write replaces all conditions, because the
 API cannot merge them.
@@ -48,15 +48,12 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 
 
 class NodeConditions(Struct, frozen=True):
-    """Sets rollout's lifecycle conditions on Nodes, and removes them.
-
-    Failures are only reported, because no step needs the conditions.
-    """
+    """Failures are only reported, because no step needs the conditions."""
 
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    # Empty for an abort, which is about any rollout.
+    # Empty for an abort.
     run_id: str
     # If False, conditions are only removed.
     sets_conditions: bool
@@ -72,7 +69,7 @@ class NodeConditions(Struct, frozen=True):
 
     @contextmanager
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
-        """Set MaintenancePlanned on the nodes `waiting`, and at the end remove all.
+        """Set MaintenancePlanned on `waiting`; remove all conditions at the end.
 
         Nodes `in_flight` keep what their own steps set.
         """
@@ -91,7 +88,6 @@ class NodeConditions(Struct, frozen=True):
                 return (Lifecycle.MAINTENANCE_PLANNED,)
             if not node.has_own_conditions:
                 return None
-            # An earlier rollout has left these.
             return ()
 
         self._write_all(wanted_conditions)
@@ -152,7 +148,7 @@ class NodeConditions(Struct, frozen=True):
             return [name for name, ok in zip(types_by_node, successes, strict=True) if not ok]
 
     def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
-        """Return whether the node has these conditions now, or is gone."""
+        """Return True if the node is gone."""
         for _ in range(_MOST_CONFLICTS):
             try:
                 self.cluster.ask(lambda api: self._replace_conditions(api, name, types), deadline)
@@ -194,7 +190,7 @@ class NodeConditions(Struct, frozen=True):
 def with_conditions(
     present: list[Json], types: Collection[Lifecycle], *, run_id: str, at: str
 ) -> list[Json]:
-    """Replace rollout's own conditions by `types`; others' True ones stay."""
+    """Others' True conditions stay."""
     kept = [condition for condition in present if _may_stay(condition, types)]
     kept_types = {condition["type"] for condition in kept}
     added = [_condition(kind, run_id, at) for kind in types if kind not in kept_types]
@@ -204,11 +200,10 @@ def with_conditions(
 def _may_stay(condition: Json, types: Collection[Lifecycle]) -> bool:
     kind = condition["type"]
     if kind not in _TYPES:
-        # For example, Ready is no lifecycle condition.
         return True
     if condition.get("reason") == OUR_REASON:
         return kind in types
-    # Someone else has set it: rollout's replaces it unless it is True.
+    # rollout replaces others' conditions unless they are True.
     return condition["status"] == "True" or kind not in types
 
 

@@ -67,20 +67,18 @@ class NodeEngine(Protocol):
     def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit: ...
 
     def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        """The controller of the node's pods has yet to empty one of these nodes."""
+        """It has yet to empty one of these nodes."""
         ...
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """`version` is the staged one; None if unknown."""
+        """`version` is None if unknown."""
         ...
 
     def set_phase_conditions(self, name: str, phase: Phase) -> None:
         """The settings decide whether the node gets conditions."""
         ...
 
-    def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """Store how the node ended, for later rollouts."""
-        ...
+    def remember(self, planned: PlannedNode, end: NodeEnd) -> None: ...
 
 
 class HostAccess(Protocol):
@@ -91,7 +89,7 @@ class HostAccess(Protocol):
 
     @property
     def error(self) -> SshError | None:
-        """Why the host last did not respond, None if it did."""
+        """None if the host last responded."""
         ...
 
     def boot_now(self) -> BootFacts | None:
@@ -99,14 +97,14 @@ class HostAccess(Protocol):
         ...
 
     def node_to_remember(self, planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version to remember its end for, or None."""
+        """None if the host's version is unknown."""
         ...
 
 
 class NodeContext(NodeTask, frozen=True, kw_only=True):
     engine: NodeEngine
     host: HostAccess
-    # The Node has this rollout's marks from before, so the node is taken up.
+    # The Node has this rollout's marks from before.
     started_by_earlier_process: bool = False
     # Only if this process runs on this node.
     own_node: OwnNode | None = None
@@ -125,7 +123,7 @@ class Progress(Struct, frozen=True):
     in_doubt: bool = False
     # Because pods have come to the drained node.
     repeated_drains: int = 0
-    # The host has staged another update so often since the claim.
+    # The host has staged another update so often.
     restagings: int = 0
     # What each source must show after the reboot.
     targets: Mapping[Source, str] = {}
@@ -134,7 +132,7 @@ class Progress(Struct, frozen=True):
     ineffective_reboots: int = 0
     # Of the last drain.
     longest_terminations: LongestTerminations = ()
-    # The move into the phase; None if reported.
+    # None if the move was reported.
     edge: Edge | None = None
 
     def move(self, edge: Edge) -> "Progress":
@@ -146,7 +144,7 @@ class Progress(Struct, frozen=True):
 
 
 def with_staged_version(context: NodeContext, version: str) -> NodeContext:
-    """The empty version is an unknown one."""
+    """An empty version is unknown."""
     planned = context.planned
     if version == planned.staged_version:
         return context
@@ -157,10 +155,10 @@ def with_staged_version(context: NodeContext, version: str) -> NodeContext:
 
 
 def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
-    """Before the reboot, let `check_may_act` also end a node that must not reboot now.
+    """Let `check_may_act` also end a node that must not reboot now.
 
     It raises `StoppedError` if nodes are to be returned, `NodeRemovedError` if the Node is removed,
-    and during the drain `DrainError` if someone has uncordoned it, because pods keep coming then.
+    and during the drain `DrainError` if the node was uncordoned, because pods keep coming then.
     """
     if phase not in BEFORE_REBOOT:
         return context

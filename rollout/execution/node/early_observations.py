@@ -1,6 +1,6 @@
-"""Observes hosts early, so that the step that needs an observation does not wait.
+"""Observes hosts early, so that later steps do not wait.
 
-The last check before a reboot uses none of these.
+The last check before a reboot uses none of these observations.
 """
 
 from collections.abc import Iterable
@@ -33,10 +33,7 @@ class EarlyObservations(Struct, frozen=True):
         in_background(lambda: _fulfill(futures, observations), "early-look")
 
     def take(self, node: str, now: float) -> HostFacts | None:
-        """Wait for the node's observation and return it once.
-
-        None if there is none, if it has failed, or if it is too old before it ends.
-        """
+        """Return the observation once; None unless it has succeeded and is fresh."""
         early = self._by_node.pop(node, None)
         if early is None:
             return None
@@ -57,6 +54,6 @@ def _fulfill(
         for name, observation in observations:
             futures.pop(name).set_result(observation)
     finally:
-        # Nobody may wait for the rest in vain: these nodes are observed again.
+        # These nodes are observed again.
         for future in futures.values():
             future.set_result(None)

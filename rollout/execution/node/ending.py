@@ -43,14 +43,13 @@ class _FinalState(Struct, frozen=True):
     # RETURNED or FAILED; None if nothing was written.
     edge: Edge | None
     is_cordoned: bool
-    # Why the marks could not be written, to be added to the node's message.
+    # Why the marks could not be written.
     trouble: str = ""
 
 
 def end_without_success(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> NodeResult:
-    """Remember the failure, return the node or mark it as failed."""
     error = _explain_deletion(context, progress, error)
     outcome = outcome_of(error)
     is_cleared = is_update_cleared(
@@ -87,7 +86,7 @@ def end_without_success(
 
 
 def remember(context: NodeContext, end: NodeEnd) -> None:
-    """Store the end for later rollouts, unless the host's version is unknown."""
+    """Store nothing if the host's version is unknown."""
     planned = context.host.node_to_remember(context.planned)
     if planned is not None:
         context.engine.remember(planned, end)
@@ -96,10 +95,9 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 def _explain_deletion(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> RolloutError:
-    """Return another error if this one only follows from the deletion of the Node.
+    """Return another error if this one only follows from the Node's deletion.
 
-    Neither a deletion before the reboot is a failure of the node, nor one with its machine after
-    it.
+    A deletion before the reboot is no failure, nor is one with the machine after it.
     """
     is_reboot_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     may_follow_from_deletion = isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)
@@ -124,7 +122,7 @@ def _explain_deletion(
             message += f" after its reboot was requested: {error.message}"
         return NodeRemovedError(message)
     if is_reboot_unproven:
-        # The same machine has registered again: the error says more about it.
+        # The same machine has registered again, so the error says more.
         return error
     return NodeFailure(
         Outcome.FAILED,
@@ -137,10 +135,10 @@ def _return_or_mark_failed(
     context: NodeContext, progress: Progress, outcome: Outcome
 ) -> _FinalState:
     """Do nothing without this rollout's marks."""
-    # If fenced, another process may be working on the node.
+    # Another process may be working on the node.
     may_write = outcome is not Outcome.FENCED
     if not may_write or not _carries_marks(context, progress, outcome):
-        # A node that this or an earlier process has cordoned stays so.
+        # A node that any process has cordoned stays so.
         is_cordoned_before = context.started_by_earlier_process and outcome is not Outcome.SKIPPED
         return _FinalState(None, is_cordoned=progress.marked or is_cordoned_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
@@ -160,7 +158,6 @@ def _return_or_mark_failed(
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Whether the Node has marks of this rollout that may be changed."""
     if progress.marked:
         return True
     if context.started_by_earlier_process:
@@ -174,7 +171,7 @@ def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -> str:
-    """Empty if the host may have rebooted since the version was last seen."""
+    """Empty if the host may have rebooted since."""
     if progress.version:
         return progress.version
     may_be_in_new_boot = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
@@ -189,7 +186,7 @@ def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
     if not outcome.is_failure:
         return NodeDiagnosis()
     diagnosis = NodeDiagnosis()
-    # Without an answer of the API server, only the SSH error is known.
+    # Without an answer, only the SSH error is known.
     with suppress(ApiError):
         deadline = context.cluster.deadline_within(_DIAGNOSIS_SECONDS)
         diagnosis = retry_until(deadline, lambda: read_diagnosis(context.cluster.api, context.name))

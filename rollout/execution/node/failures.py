@@ -1,16 +1,14 @@
-"""How a node's update ends without success. `steps` and `ending` decide what becomes of the node.
+"""How a node's update ends without success.
 
-error             raised by                                       the node then
-NotStartedError   the checks up to the cordon                     is skipped, without a mark
-RefusedError      `claim_and_cordon`: a gate or limit refuses     waits in its wave again
-WithheldError     `check_staged` and others: no reboot is due     is returned and skipped
-StoppedError      each check before the reboot, after a stop      is returned, left to a resume
-NodeRemovedError  each check: its Node or machine is removed      is skipped, and returned if there
-RefilledError     `check_still_drained`: pods have arrived        is drained again, a few times
-RestagedError     `ask_for_reboot`: another version is staged     is approved anew, a few times
-MarksGoneError    each write: somebody removed this rollout's marks   fails, and is left as it is
-FencedError       each write: the lock or the Node is another's   fails, and is left as it is
-other errors      each step                                       fails: see `may_be_returned`
+error raised by the node then NotStartedError the checks up to the cordon is skipped, without a mark
+RefusedError `claim_and_cordon`: a gate or limit refuses waits in its wave again WithheldError
+`check_staged` and others: no reboot is due is returned and skipped StoppedError each check before
+the reboot, after a stop is returned, left to a resume NodeRemovedError each check: its Node or
+machine is removed is skipped, and returned if there RefilledError `check_still_drained`: pods have
+arrived is drained again, a few times RestagedError `ask_for_reboot`: another version is staged is
+approved anew, a few times MarksGoneError each write: somebody removed this rollout's marks fails,
+and is left as it is FencedError each write: the lock or the Node is another's fails, and is left as
+it is other errors each step fails: see `may_be_returned`
 """
 
 from collections.abc import Sequence
@@ -45,8 +43,7 @@ NO_ANSWER_HINT = (
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
     """Ends the run of a node with an outcome.
 
-    `finding` is the reason as data. Its text is the default message, and its kind replaces
-    `reason`.
+    A `finding` gives the default message, and its kind replaces `reason`.
     """
 
     def __init__(
@@ -68,15 +65,13 @@ class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an er
 
 
 class NodeRemovedError(NodeFailure):
-    """The machine was or will be removed, which is no failure of the node."""
+    """The removal of a machine is no failure of its node."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
 
 
 class NotStartedError(NodeFailure):
-    """The node is skipped before its cordon."""
-
     def __init__(
         self,
         message: str = "",
@@ -88,17 +83,11 @@ class NotStartedError(NodeFailure):
 
 
 class RefusedError(NotStartedError):
-    """The node is not admitted right before its cordon, and tried again.
-
-    Catch it before `NotStartedError`, which skips the node for good.
-    """
+    """Catch it before `NotStartedError`, which skips the node for good."""
 
 
 class WithheldError(NodeFailure):
-    """A started node is returned without a reboot.
-
-    It takes a `finding`, or `why` with an optional `reason`.
-    """
+    """It takes a `finding`, or `why` with an optional `reason`."""
 
     def __init__(
         self,
@@ -113,7 +102,7 @@ class WithheldError(NodeFailure):
 
 
 class StoppedError(NodeFailure):
-    """The node is not rebooted, because of a stop or because FleetLock canceled it."""
+    """After a stop, or because FleetLock canceled the reboot."""
 
     def __init__(self, why: str = "stopped on request") -> None:
         super().__init__(Outcome.ABORTED, f"not rebooted: {why}")
@@ -144,7 +133,6 @@ def outcome_of(error: RolloutError) -> Outcome:
 
 
 def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
-    """A node that may not be uncordoned stays as failed."""
     if outcome is Outcome.FENCED:
         # Another process may be working on the node.
         return False
@@ -156,7 +144,7 @@ def is_update_cleared(
 ) -> bool:
     """Whether the failure says nothing against the staged version.
 
-    `running_version` is after the reboot; empty if the host has not answered since.
+    `running_version` is empty if the host has not answered since the reboot.
     """
     if is_login_refused:
         # The host itself may be well.
@@ -165,5 +153,5 @@ def is_update_cleared(
     if Source.ROLLBACK in planned.detected_by:
         # In a rollback, such a host has not tried the version to go back to.
         return is_rolled_back or running_version == planned.running_version
-    # The host has booted the staged version. Only another source lacks proof of the reboot.
+    # Only another source lacks proof that this reboot worked.
     return is_rolled_back and running_version == planned.staged_version

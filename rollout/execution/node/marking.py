@@ -1,7 +1,7 @@
 """Writes rollout's marks on a Node; `return_node` removes them and uncordons it.
 
-Every write names the Node's version, so that it never overwrites someone's cordon. Nothing is
-undone on a Node without this rollout's ID.
+Every write names the Node's version, so it never overwrites someone's cordon. Nothing is undone on
+a Node without this rollout's ID.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,10 +45,10 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.ports import ClusterApi
 
-# Give up after so many conflicts, but not before so many seconds.
+# Give up only after both limits.
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
-# These name the version or deployment that the reboot must bring.
+# They name what the reboot must bring.
 _WITH_VERSION = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE, Source.BOOTC, Source.ROLLBACK})
 
 Change = Callable[[Node], Patch | None]
@@ -71,14 +71,13 @@ class MarkedByOtherError(FencedError):
 
 
 class NodeLoss(StrEnum):
-    """What happened to the planned Node; only a recreated one needs a reboot."""
+    """Only a recreated Node needs a reboot."""
 
     DELETED = "deleted"
     RECREATED = "deleted and created again"
 
 
 def is_excluded_by_us(node: Node) -> bool:
-    """Whether rollout has excluded the node from load balancers."""
     return node.annotations.get(marks.EXCLUDED_BY_US) == "true"
 
 
@@ -88,7 +87,6 @@ def mark_phase(task: NodeTask, phase: Phase) -> Node:
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
-    """Mark the newly approved version, and what each source must show."""
     annotations = {
         # None removes an earlier value.
         marks.STAGED_VERSION: detection.staged_version or None,
@@ -98,7 +96,7 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
 
 
 def mark_granted(task: NodeTask) -> None:
-    """Mark that FleetLock's host may reboot; `DrainError` unless drained and cordoned.
+    """`DrainError` unless the node is drained and cordoned.
 
     If another process returns the node meanwhile, the first write wins.
     """
@@ -108,7 +106,7 @@ def mark_granted(task: NodeTask) -> None:
         phase = node.annotations.get(marks.PHASE)
         if not node.unschedulable:
             raise DrainError(f"{task.name} is {phase}, and not cordoned")
-        # A host that did not get the answer to its request repeats it.
+        # A host that did not get the answer repeats its request.
         is_granted_before = phase == Phase.REBOOTING
         if phase != Phase.DRAINED and not is_granted_before:
             raise DrainError(f"{task.name} is {phase}")
@@ -120,7 +118,7 @@ def mark_granted(task: NodeTask) -> None:
 def mark_cordoned_unless_granted(task: NodeTask) -> Node:
     """Let FleetLock grant no reboot before the next drain.
 
-    Return the Node as it was before. Nothing changes if it shows that the host has its grant.
+    Nothing changes if the returned Node, as it was before, has its grant.
     """
 
     def patch_to_mark_cordoned(node: Node) -> Patch | None:
@@ -133,10 +131,7 @@ def mark_cordoned_unless_granted(task: NodeTask) -> Node:
 
 
 def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
-    """Uncordon what rollout cordoned; return the Node as it was before.
-
-    `running_version` is empty if unknown.
-    """
+    """Return the Node as it was before. `running_version` is empty if unknown."""
 
     def patch_to_return(node: Node) -> Patch | None:
         if is_returned_by(node, task.run_id):
@@ -173,7 +168,6 @@ def _return_patch(task: NodeTask, node: Node, outcome: Outcome, running_version:
 
 
 def _fulfilled_requests(present: Mapping[str, str]) -> dict[str, str]:
-    """Other tools' labels or annotations that request a reboot become false."""
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
@@ -196,7 +190,7 @@ def mark_failed(task: NodeTask, outcome: Outcome, running_version: str) -> None:
 
 
 def mark_aborted(task: NodeTask) -> None:
-    """Write the result of an abort, and keep the other marks and the cordon."""
+    """The other marks and the cordon stay."""
 
     def patch_to_abort(node: Node) -> Patch:
         details = _earlier_failure(node)
@@ -220,7 +214,7 @@ def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
     """Labels of the deferral and of checks."""
     names = [marks.DEFERRED]
     check_label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
-    # Anyone may have written the annotation: it must not make rollout remove other labels.
+    # Anyone may have written the annotation.
     if is_check_label(check_label):
         names.append(check_label)
     return {name: None for name in names if name in node.labels}
@@ -240,13 +234,12 @@ def _last_result(
 
 
 def count_ineffective_reboots(task: NodeTask, node: Node, running_version: str) -> int:
-    """How many reboots in a row, with this one, have not changed the version.
+    """Count reboots in a row, with this one, that have not changed the version.
 
-    Only requests that name no version count, because others have already failed. `node` is as it
-    was before `return_node`.
+    A request that names a version has already failed. `node` is as it was before `return_node`.
     """
     if is_returned_by(node, task.run_id):
-        # An earlier write, whose answer was lost, has counted this reboot.
+        # A write whose answer was lost has counted this reboot.
         return ineffective_reboots(node)
     if running_version != task.planned.running_version or _names_version(task, node):
         return 0
@@ -279,7 +272,7 @@ def _details_of_return(
 def _details_of_failure(
     task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
-    """Which version last failed on the node; empty after a success."""
+    """Empty after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     failed_version = _version_at_fault(task, node, outcome, running_version)
@@ -303,11 +296,11 @@ def _version_at_fault(task: NodeTask, node: Node, outcome: Outcome, running_vers
     if task.policy.rollback:
         has_not_left = is_rolled_back or running_version == task.planned.running_version
         if has_not_left:
-            # The host has not booted the version to go back to, so that did not fail.
+            # The host has not booted the version to go back to.
             return ""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     if is_rolled_back and staged_version == running_version:
-        # The host has booted the staged version. Only another source lacks proof of the reboot.
+        # Only another source lacks proof that this reboot worked.
         return ""
     if is_rolled_back or staged_version:
         return staged_version
@@ -350,7 +343,7 @@ def find_node_loss(task: NodeTask) -> NodeLoss | None:
         return NodeLoss.DELETED
     except ApiError:
         return None
-    # Empty if the node was planned from marks, which lack the UID, or by an older rollout.
+    # Empty if planned from marks, which lack the UID, or by an older rollout.
     planned_uid = task.planned.node_uid
     is_another = planned_uid not in ("", uid)
     return NodeLoss.RECREATED if is_another else None
@@ -381,10 +374,9 @@ def write_node(
     read: Callable[[ClusterApi], Node] | None = None,
     within: Deadline | None = None,
 ) -> Node:
-    """Read a Node, decide on a change, and write it; return the Node as it was read.
+    """Return the Node as it was read.
 
-    All three repeat after a conflict or an outage, so `change` may meet its own earlier write.
-    `read` replaces the plain read.
+    After a conflict or an outage, `change` may meet its own earlier write.
     """
     deadline = within or cluster.deadline()
     conflict_deadline = cluster.deadline(_CONTENDED_SECONDS)
@@ -394,7 +386,7 @@ def write_node(
         node = read(api) if read else read_node(api, name)
         patch = change(node)
         if patch is not None:
-            # The API server refuses the write if anyone has changed the Node since the read.
+            # The write fails if anyone has changed the Node since the read.
             metadata = {**patch.get("metadata", {}), "resourceVersion": node.resource_version}
             # The read may have been slow.
             check_may_act()

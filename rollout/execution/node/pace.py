@@ -1,5 +1,3 @@
-"""How often a host is tried until it answers in another boot."""
-
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -10,7 +8,6 @@ from rollout.execution.node.ssh_host import SshHost, is_host_silent
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
-# Pause for the time waited so far, divided by this.
 _WAITED_PER_PAUSE = 5
 # A host that is down costs a single packet.
 _DOWN_PAUSE = 0.15
@@ -27,14 +24,14 @@ _LONGEST_REFUSED_PAUSE = 10.0
 
 @dataclass
 class _Refusals:
-    """The last refused connections in a row, by the host or by its firewall."""
+    """Refused connections in a row, by the host or by its firewall."""
 
     # Monotonic seconds.
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_COUNTED))
 
     @property
     def least_pause(self) -> float:
-        """Seconds after the last refusal, longer after each one in a row."""
+        """Seconds, longer after each refusal in a row."""
         number = len(self.times)
         if number > len(_REFUSED_PAUSES):
             return _LONGEST_REFUSED_PAUSE
@@ -52,10 +49,10 @@ class _Refusals:
 
 @dataclass
 class ConnectionPace:
-    """Paces the attempts to connect to a rebooting host: `pause`, connect, `note_attempt`.
+    """Paces the attempts to connect: `pause`, connect, `note_attempt`.
 
-    A pause ends early if the kubelet reports another boot to the API server, since the host is up
-    then, but not while its firewall refuses connections.
+    A pause ends early if the kubelet reports another boot, but not while the host's firewall
+    refuses connections.
     """
 
     context: NodeContext
@@ -84,7 +81,6 @@ class ConnectionPace:
         self._boot_reported_before = self._boot_reported_by_kubelet()
 
     def _pause_after_refusal(self, deadline: Deadline) -> None:
-        """Only after a firewall allows an attempt can a reported boot end the pause."""
         now = self.context.now
         seconds_blocked = self._refusals.seconds_until_allowed(now)
         seconds_without_report = max(

@@ -58,7 +58,7 @@ _NAMED = 3
 
 
 class MissingProof(Struct, frozen=True):
-    """Why a source that required the reboot does not show yet that it worked."""
+    """Why a source does not show yet that the reboot worked."""
 
     source: Source
     why: str
@@ -67,9 +67,9 @@ class MissingProof(Struct, frozen=True):
 
 
 def prove_reboot_worked(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """`NodeFailure` if a source does not show in time that the reboot worked.
+    """`NodeFailure` if a source does not show its target in time.
 
-    A source's target is what it must show after the reboot.
+    A target is what the source must show after the reboot.
     """
     targets = progress.targets
     if Source.ROLLBACK in targets:
@@ -151,7 +151,7 @@ def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
     match sign.source:
         case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
-            # The digest of what is booted, empty if the source did not say.
+            # The digest of what is booted may be missing.
             if not sign.current:
                 return MissingProof(sign.source, sign.detail)
             if sign.current == target:
@@ -176,7 +176,7 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
-    """`NodeFailure` if the kubelet of this boot is not Ready in time."""
+    """`NodeFailure` if the kubelet is not Ready in time."""
     deadline = task.cluster.deadline(timeout)
     why_not_ready = ""
     has_joined = False
@@ -186,7 +186,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
             node = nodes[0] if nodes else None
             if node is None and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
-            # Until then, a deleted Node may come back: the kubelet registers it when it starts.
+            # The kubelet may still register a deleted Node again.
             if node is not None and node.boot_id == boot.boot_id:
                 has_joined = True
             why_not_ready = _why_not_ready(node, boot)
@@ -227,10 +227,7 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
-    """Wait until static and DaemonSet pods are as ready as before the reboot.
-
-    Before the uncordon, so that no pod lands on a node without its network.
-    """
+    """Before the uncordon, so that no pod lands on a node without its network."""
     ready_times_before = ready_before(task.read_node())
     if not ready_times_before:
         return
@@ -267,7 +264,7 @@ class _ExpectedPods:
         self._next_read = self.task.cluster.deadline(0)
 
     def among(self, pods: Sequence[str]) -> list[str]:
-        """Leave out pods of DaemonSets that are deleted, or no longer want the node."""
+        """Leave out pods of DaemonSets that no longer want the node."""
         if self._node is None or self._next_read.expired:
             self._node = self.task.read_node()
             self._daemon_sets = self.task.cluster.ask(read_daemon_sets)
@@ -278,10 +275,7 @@ class _ExpectedPods:
 def _missing_pods(
     expected: _ExpectedPods, pods: Sequence[Pod], times_before: Mapping[str, str]
 ) -> str:
-    """Empty if all pods are ready in the new boot.
-
-    `times_before`: by pod, since when it was ready before the reboot; empty if unknown.
-    """
+    """Empty if all pods are ready in the new boot; unknown times are empty, too."""
     ready_times = ready_of(pods)
     missing = []
     for pod, time_before in times_before.items():

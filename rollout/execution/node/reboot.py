@@ -1,6 +1,6 @@
 """Requests a reboot, and waits until the machine has a new boot ID.
 
-Last checks use the open connection to the host, right before the command.
+The last checks use the open connection to the host.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ from rollout.ports import CommandResult
 from rollout.wording import text
 
 _DETACH_PAUSE = 0.5
-# For connecting, the last check and the command, which gets at least _COMMAND_SECONDS.
+# The command gets at least _COMMAND_SECONDS of this time.
 _REQUEST_SECONDS = 90.0
 _CHECK_SECONDS = 10.0
 _COMMAND_SECONDS = 15.0
@@ -59,7 +59,7 @@ _SHUTDOWN_SECONDS = 120.0
 
 
 class _NotSentError(StepError):
-    """No command was sent, because a check was not possible in time."""
+    """No command was sent, because a check took too long."""
 
 
 class RefilledError(DrainError):
@@ -75,7 +75,7 @@ class RebootDelivery(Enum):
 
 
 def check_drained_and_detached(task: NodeTask) -> None:
-    """Like `check_still_drained`, then wait until the node's volumes are detached."""
+    """Also wait until the node's volumes are detached."""
     check_still_drained(task, task.cluster.deadline())
     _await_detached(task)
     task.check_may_act()
@@ -117,10 +117,7 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
 
 
 def _await_detached(task: NodeTask) -> None:
-    """A volume that stays attached is only reported.
-
-    `ApiError` if the attachments cannot be read in time.
-    """
+    """`ApiError` if attachments cannot be read; one that stays is only reported."""
     deadline = task.cluster.deadline(min(DETACH_SECONDS, task.policy.drain.timeout))
     while True:
         attached = _read_attachments(task, deadline)
@@ -195,10 +192,9 @@ def _is_accepted(result: CommandResult) -> bool:
 def _send_reboot_command(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Return None if the planned machine has rebooted already.
+    """Return None if the machine has rebooted already.
 
-    After an SSH error, the command may have been sent. `_NotSentError` and others mean that it was
-    not.
+    After an SSH error, the command may have been sent. After other errors, it was not.
     """
     check = _LastCheck(context, host, targets, context.cluster.deadline(_REQUEST_SECONDS))
     try:
@@ -218,8 +214,6 @@ def _send_reboot_command(
 
 @dataclass(slots=True)
 class _LastCheck:
-    """Checks host and Node while the connection for the reboot command is open."""
-
     context: NodeContext
     host: SshHost
     # What each source must show after the reboot, as approved.
@@ -232,7 +226,7 @@ class _LastCheck:
     def release_command(self, answer: CommandResult) -> bool:
         """Return False if the host has rebooted already.
 
-        Raises an error if the command must not be sent, or not yet.
+        An error means that the command must not be sent, or not yet.
         """
         boot = parse_boot(answer)
         if boot is None:
@@ -259,7 +253,6 @@ class _LastCheck:
             raise _NotSentError(text(ApiUnavailable(error.message))) from error
 
     def _check_staged(self, answer: CommandResult, node: Node) -> None:
-        """Raise an error unless the host has the approved update staged, and may boot it."""
         # None if the answer cannot be read.
         facts = parse_last_answer(self.host.endpoint, answer, self.host.probe)
         if self.context.policy.rollback and (facts is None or facts.detection.unanswered):
@@ -283,10 +276,7 @@ def _why_rollback_unknown(facts: HostFacts | None) -> str:
 def _await_answer(
     context: NodeContext, host: SshHost, deadline: Deadline, why_not_sent: str
 ) -> BootFacts:
-    """Wait until the host, which got no reboot command yet, answers.
-
-    `why_not_sent` is reported at the deadline, until the host gives another reason.
-    """
+    """`why_not_sent` is reported at the deadline, until there is another reason."""
     pace = ConnectionPace(context, host)
     while not deadline.expired:
         pace.pause(deadline)
@@ -310,10 +300,10 @@ def _await_answer(
 def await_boot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool = False
 ) -> BootFacts:
-    """Wait for a new boot ID; `NodeFailure` if there is none in time.
+    """`NodeFailure` without a new boot ID in time.
 
-    `in_doubt`: the request was perhaps lost, so it is repeated while the host answers in its old
-    boot, with the checks and errors of `ask_for_reboot`.
+    `in_doubt`: the request was perhaps lost, so it is repeated in the old boot, with the checks and
+    errors of `ask_for_reboot`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     request = _RequestInDoubt(context, host, targets, is_resolved=not in_doubt)
@@ -347,21 +337,21 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 class _RequestInDoubt:
     """An earlier request to reboot that the host has perhaps not received.
 
-    If it has, it answers in its old boot while it shuts down. So the request may be repeated, but
-    the node must not be given up at once.
+    A host that shuts down still answers in its old boot, so the request may be repeated, but the
+    node is not given up at once.
     """
 
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]
     is_resolved: bool = False
-    # How long the shutdown may take, from the first time that a repetition is forbidden.
+    # Time for the shutdown once a repetition is forbidden.
     shutdown_deadline: Deadline | None = None
 
     def repeat(self) -> str | None:
-        """Request the reboot again; return why that is forbidden, or None.
+        """Return why another request is forbidden, or None.
 
-        With None, the doubt may remain: the host was silent, or refused because it is going down.
+        The doubt may remain: the host was silent, or refused because it is going down.
         """
         try:
             result = _send_reboot_command(self.context, self.host, self.targets)

@@ -1,7 +1,7 @@
 """Continues a node whose Node is deleted during the reboot and registered again.
 
-Some cloud controllers delete the Node of a machine that is down. If it does not come back in time,
-the machine was removed, which is no failure.
+Some cloud controllers delete the Node of a machine that is down. If it stays away, the machine was
+removed, which is no failure.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,8 +40,6 @@ DID_NOT_COME_BACK = "its Node was deleted during its reboot, and its host did no
 
 @dataclass(slots=True)
 class AbsenceLimit:
-    """Limits how long the Node may be deleted while its host reboots."""
-
     context: NodeContext
     # None while the Node is present.
     deadline: Deadline | None = None
@@ -76,7 +74,6 @@ def retry_if_node_lost(
 
 
 def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Phase) -> None:
-    """Mark the Node that the kubelet registers as the deleted one was."""
     _await_registered(context, progress)
     marks_to_restore = {
         marks.STAGED_VERSION: progress.staged_version or None,
@@ -102,9 +99,9 @@ def mark_new_node(task: NodeTask, phase: Phase, marks_to_restore: Mapping[str, s
         is_marked = bool(node.annotations.get(marks.RUN))
         if is_marked:
             require_mark(task, node)
-            # Our write succeeded before, and only its answer was lost.
+            # The answer to an earlier write was lost.
             return None
-        # rollout must not undo someone else's cordon, even if it was on the deleted Node.
+        # Someone else's cordon stays, even one from the deleted Node.
         is_our_cordon = not (node.unschedulable or task.planned.was_cordoned)
         annotations = {
             **marks_of_run(task, phase),

@@ -37,7 +37,6 @@ from rollout.wording import rescue_text
 def await_boot_or_rescue(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool
 ) -> BootFacts:
-    """Like `await_boot`, but run reboot.rescue if needed, and wait again."""
     try:
         return await_boot(context, host, targets, in_doubt=in_doubt)
     except NodeFailure as failure:
@@ -59,7 +58,7 @@ def _may_rescue_help(host: SshHost, failure: NodeFailure) -> bool:
 
 
 def _is_unreachable(error: SshError | None) -> bool:
-    """Whether nothing shows that the host is up, even if only a jump host is broken."""
+    """Whether nothing shows that the host is up."""
     if isinstance(error, SshBrokenError | SshStalledError):
         return False
     return isinstance(error, SshUnreachableError | SshTimeoutError)
@@ -68,7 +67,7 @@ def _is_unreachable(error: SshError | None) -> bool:
 def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: NodeFailure) -> str:
     """Return what to add to the failure if the host still does not come back.
 
-    If the rescue must not run, raises the `failure` with the reason added.
+    If the rescue must not run, raises `failure` with the reason.
     """
     try:
         check_still_drained(context, context.cluster.deadline())
@@ -106,7 +105,7 @@ def _mark_rescued(task: NodeTask) -> None:
         require_mark(task, node)
         if node.annotations.get(marks.RESCUED) == task.planned.boot_id:
             if has_tried_to_write:
-                # The write succeeded, and only its answer was lost.
+                # The answer to an earlier write was lost.
                 return None
             raise StepError("it may already have been started for this reboot")
         # A kubelet that reports NotReady is up.

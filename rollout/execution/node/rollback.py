@@ -1,4 +1,4 @@
-"""Checks of rollbacks: the target must not change, and a failed rollback is undone.
+"""Checks of rollbacks: the target must not change, and failures are undone.
 
 The reboot command also chooses the other system, so a host that has not booted it is told to boot
 what it runs. Here `staged_version` is the version to go back to, and `running_version` the one to
@@ -27,7 +27,7 @@ _NOT_UNDONE = "its next reboot may boot its other version, because undoing the r
 
 
 def objection_to_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
-    """A rollback may not lead to another version than the planned one."""
+    """A rollback may only lead to the planned version."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None
@@ -64,25 +64,23 @@ def prove_rollback(
 def undoing_failed_rollback(
     context: NodeContext, host: SshHost, boot: BootFacts = UNKNOWN_BOOT
 ) -> Iterator[None]:
-    """In `rollout rollback`, make the host boot what it runs if the block fails.
+    """If the block fails in a rollback, make the host boot what it runs.
 
-    Otherwise its next reboot would still boot the other version. `boot` is the last one seen; even
-    after the reboot, it may be of the version to leave.
+    `boot` is the last one seen, perhaps of the version to leave.
     """
     try:
         yield
     except FencedError:
-        # Another process may have the node now, and roll it back.
+        # Another process may have the node now.
         raise
     except StoppedError:
-        # The reboot command, which also chooses the other version, was not sent.
+        # The reboot command was not sent.
         raise
     except RolloutError as error:
         has_rolled_back = boot.running_version not in ("", context.planned.running_version)
         may_undo = not has_rolled_back and not _is_host_gone_or_down(error)
         if context.policy.rollback and may_undo:
-            # Another process that holds the lock may have chosen the other version again. A stop
-            # does not matter.
+            # Whoever holds the lock may have chosen the other version again.
             with suppress(StoppedError):
                 context.check_may_act()
             trouble = undo_rollback(host)
@@ -97,7 +95,7 @@ def _is_host_gone_or_down(error: RolloutError) -> bool:
 
 
 def undo_earlier_rollback(context: NodeContext) -> None:
-    """Undo what an earlier process has failed to undo; `StepError` if that fails.
+    """Undo what an earlier process could not; `StepError` if that fails.
 
     The node may end before its reboot, and must not boot the other version later.
     """
@@ -109,10 +107,7 @@ def undo_earlier_rollback(context: NodeContext) -> None:
 
 
 def undo_rollback(host: SshHost) -> str:
-    """If the host still runs the version to leave, let its next reboot boot it, too.
-
-    Returns why that failed; empty if it worked, or if another version runs.
-    """
+    """Return why it failed; empty if it worked, or if another version runs."""
 
     def runs_version_to_leave(answer: CommandResult) -> bool:
         boot = parse_boot(answer)

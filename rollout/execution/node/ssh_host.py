@@ -1,4 +1,4 @@
-"""A node's host over SSH: its boot, and whether it is the planned machine."""
+"""A node's host over SSH."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -37,7 +37,7 @@ _MOST_EARLY_OBSERVATIONS = 32
 
 @dataclass
 class RememberingShell:
-    """`error` is how the last command failed, None if it did not."""
+    """`error` is how the last command failed, or None."""
 
     wrapped: HostShell
     error: SshError | None = None
@@ -122,7 +122,7 @@ class RolloutHosts(Struct, frozen=True):
         return node in self.by_node
 
     def attending(self, nodes: Iterable[PlannedNode]) -> AbstractContextManager[None]:
-        """Let the executor prepare for commands on these nodes' hosts until the exit."""
+        """Let the executor prepare for these hosts until the exit."""
         hosts = [self.by_node[node.name] for node in nodes if node.name in self.by_node]
         return self.shell.attending(hosts)
 
@@ -144,7 +144,6 @@ class RolloutHosts(Struct, frozen=True):
     def host(self, planned: PlannedNode, policy: Policy) -> SshHost:
         reboot_command = self.reboot_command
         if policy.rollback:
-            # Also chooses the other version for the next boot.
             reboot_command = rollback_command(reboot_command)
         return SshHost(
             endpoint=self.by_node[planned.name],
@@ -166,21 +165,21 @@ def is_host_silent(error: SshError | None) -> bool:
 
 
 def is_login_refused(error: SshError | None) -> bool:
-    """Whether keys or credentials are the cause: the host may be well."""
+    """The host itself may be well."""
     return isinstance(error, HostKeyError | SshAuthError)
 
 
 class BootReading(NamedTuple):
     # None without a usable answer.
     boot: BootFacts | None
-    # Why to ask the host again, unless the caller finds that this is a new boot.
+    # Why to ask again, unless this is a new boot.
     reason_to_wait: str
 
 
 def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading:
-    """The boot may still be the old one: see `is_in_old_boot`.
+    """The boot may still be the old one.
 
-    Raises `NodeFailure` if another machine answers, or one that may be another.
+    `NodeFailure` if another machine answers, or one that may be another.
     """
     timeout = min(_BOOT_SECONDS, max(1.0, seconds_left))
     try:
@@ -223,7 +222,7 @@ def is_in_old_boot(host: SshHost, boot: BootFacts) -> bool:
 def missing_boot_failure(
     host: SshHost, boot: BootFacts | None, reason_to_wait: str, timeout: Duration
 ) -> NodeFailure:
-    """`boot` is the old one if the last answer was of it, None without an answer."""
+    """`boot` is the old one, or None without an answer."""
     is_still_up = boot is not None
     if is_still_up:
         return NodeFailure(

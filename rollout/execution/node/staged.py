@@ -21,10 +21,7 @@ class RestagedError(StepError):
 
 
 def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
-    """Whether the host still has the approved update staged; True if unknown.
-
-    `targets` is what each source must show after the reboot.
-    """
+    """Whether the approved update is still staged; True if unknown."""
     if detection.unanswered:
         return True
     if detection.staged_version != context.planned.staged_version:
@@ -35,7 +32,7 @@ def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: 
 
 
 def check_staged(context: NodeContext, detection: Detection) -> None:
-    """`WithheldError` if nothing is staged any more, or a version that is not allowed."""
+    """`WithheldError` if nothing is staged any more, or a forbidden version."""
     if detection.unanswered:
         check_version(context, version=None)
         return
@@ -65,10 +62,7 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """Run gates.command for the newly staged version, and mark the Node with it.
-
-    `WithheldError` if the node may not boot this version.
-    """
+    """`WithheldError` if the node may not boot the newly staged version."""
     objection = objection_to_target(context, detection.staged_version)
     if objection:
         raise WithheldError(finding=objection)

@@ -118,7 +118,7 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
     _report_phase(context, progress)
     reboots = progress.ineffective_reboots
     end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, ineffective_reboots=reboots)
-    # The memory forgets the node's failures. If its reboots change nothing, the node backs off.
+    # If its reboots change nothing, the node backs off.
     remember(_with_approved_version(context, progress), end)
     return NodeResult(
         node=context.name,
@@ -143,19 +143,18 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
-    """Set the approved version and, before the reboot, a stricter `check_may_act`."""
     return with_pre_reboot_check(_with_approved_version(context, progress), progress.phase)
 
 
 def _with_approved_version(context: NodeContext, progress: Progress) -> NodeContext:
-    """Before the claim approves a version, keep the planned one."""
+    """Before the claim approves a version, the planned one stays."""
     if not progress.marked:
         return context
     return with_staged_version(context, progress.staged_version)
 
 
 def _unplanned_version(context: NodeContext, progress: Progress) -> str:
-    """Return the version approved instead of the planned one, or empty."""
+    """Empty if the planned version was approved."""
     planned = context.planned.staged_version
     approved = _with_approved_version(context, progress).planned.staged_version
     return approved if approved != planned else ""
@@ -169,7 +168,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
         node, observation = _observe_node(context, host)
     except ApiNotFoundError as error:
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
-    # If there are no facts, `check_eligible` says why.
+    # Without facts, `check_eligible` says why.
     if isinstance(observation, HostFacts):
         _check_same_machine_and_boot(context, observation)
     has_our_mark = node.annotations.get(marks.RUN) == context.run_id
@@ -184,7 +183,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     if staged_version != context.planned.staged_version:
         # The rollout was only asked about the planned version.
         _check_unplanned_version(context, staged_version)
-    # The gate command and the marks get the version that is staged now.
+    # The gate command and the marks get this version.
     context = with_staged_version(context, staged_version)
     context.engine.run_gate_command(context)
     claim_and_cordon(context, staged_version, facts, detected=targets_text(targets))
@@ -193,7 +192,6 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
 
 
 def _check_unplanned_version(context: NodeContext, version: str) -> None:
-    """`NotStartedError` if the node may not boot this version."""
     objection: Finding | None = objection_to_target(context, version)
     if objection is None:
         planned = with_staged_version(context, version).planned
@@ -209,7 +207,6 @@ def _refuse_own_node(context: NodeContext, outcome: Outcome) -> None:
 
 
 def _check_same_machine_and_boot(context: NodeContext, facts: HostFacts) -> None:
-    """`NotStartedError` unless the host is as it was planned."""
     if facts.machine_id != context.planned.machine_id:
         raise NotStartedError(
             "the host's machine ID has changed since the plan was made", ExclusionReason.WRONG_HOST
@@ -219,7 +216,7 @@ def _check_same_machine_and_boot(context: NodeContext, facts: HostFacts) -> None
 
 
 def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
-    """Return a failure instead of the answer of another machine."""
+    """Another machine's answer becomes a failure."""
     observation = host.observe(context.now)
     node = context.read_node()
     verified = verify_identities((node,), {node.name: observation})
@@ -229,10 +226,7 @@ def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObserv
 def _approve_if_restaged(
     context: NodeContext, host: SshHost, progress: Progress
 ) -> Progress | None:
-    """Approve an update that the host has staged since the last approval.
-
-    Returns None if nothing new is staged, or if that is unknown.
-    """
+    """None if nothing new is staged, or if that is unknown."""
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
         # `ask_for_reboot` asks the host again before the command.
@@ -252,13 +246,12 @@ def _repeat_for_restaged(progress: Progress) -> Progress:
     """`WithheldError` after too many staged updates."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host keeps staging other updates")
-    # The pods' terminations were reported when the step ran first.
+    # The terminations were reported before.
     repeated = replace(progress, restagings=progress.restagings + 1, longest_terminations=())
     return repeated.move(Edge.RESTAGED)
 
 
 def prepare_drain(context: NodeContext, progress: Progress) -> Progress:
-    """Do the configured waits and checks first."""
     _refuse_own_node(context, Outcome.ABORTED)
     load_balancer_delay = context.policy.exclude_from_load_balancers
     if load_balancer_delay and is_excluded_by_us(context.read_node()):
@@ -320,7 +313,7 @@ def drain_or_withhold(task: NodeTask) -> LongestTerminations:
 def _drain_and_mark(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     has_playbooks = context.engine.playbooks is not None
     if not has_playbooks:
-        # A playbook would run before the next step, and may change what is staged.
+        # A playbook may change what is staged.
         host.start_early_observation(context.now)
     longest_terminations = drain_or_withhold(context)
     mark_phase(context, Phase.DRAINED)
@@ -328,9 +321,9 @@ def _drain_and_mark(host: SshHost, context: NodeContext, progress: Progress) -> 
 
 
 def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Request the reboot; usually the next phase is REBOOTING.
+    """The next phase is usually REBOOTING.
 
-    It is DRAINING if pods have come to the node, and again DRAINED if another update is staged.
+    It is DRAINING if pods have come, and again DRAINED for another staged update.
     """
     is_repeated = progress.repeated_drains > 0 or progress.restagings > 0
     if not is_repeated:
@@ -344,23 +337,22 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         check_drained_and_detached(context)
         # After a crash, only the mark says that the host may be rebooting.
         mark_phase(context, Phase.REBOOTING)
-        # In a rollback, a failure must not leave the other version chosen for the next boot.
         with undoing_failed_rollback(context, host):
             delivery = ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        # The step approves the new version when it runs again.
+        # The repeated step approves the new version.
         return _repeat_for_restaged(progress)
     is_in_doubt = delivery is RebootDelivery.IN_DOUBT
     return replace(progress, in_doubt=is_in_doubt).move(Edge.REBOOT_REQUESTED)
 
 
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Wait for the new boot; usually the next phase is BOOTED.
+    """The next phase is usually BOOTED.
 
-    A request that was perhaps lost is repeated with all checks. Then the phase can also be
-    DRAINING, because pods have come, or again REBOOTING, for another staged update.
+    If the request is repeated, it can also be DRAINING, because pods have come, or again REBOOTING,
+    for another staged update.
     """
     try:
         with undoing_failed_rollback(context, host):
@@ -381,7 +373,7 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
         raise refilled
     context.report_step(Phase.DRAINING, f"draining again: {refilled.message}")
     _mark_draining(context)
-    # After the drain, the reboot is requested anew, so no request is in doubt.
+    # The reboot is requested anew, so no request is in doubt.
     repeated = replace(progress, repeated_drains=progress.repeated_drains + 1, in_doubt=False)
     return repeated.move(Edge.REFILLED)
 
@@ -391,7 +383,7 @@ def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Pro
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
-    # In a rollback, the new boot may be of the version to leave.
+    # In a rollback, the boot may be of the version to leave.
     with undoing_failed_rollback(context, host, progress.boot):
         retry_if_node_lost(context, progress, Phase.BOOTED, await_and_mark_ready)
     return progress.move(Edge.READY)
@@ -413,7 +405,6 @@ def run_checks_after_reboot(context: NodeContext, boot: BootFacts) -> None:
 
 
 def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
-    """Uncordon the node once its static and DaemonSet pods are ready."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     # The host may have rebooted again during its checks.
@@ -426,7 +417,7 @@ def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _note_on_version(context: NodeContext, progress: Progress, ineffective_reboots: int) -> str:
-    """Return what to report if reboots have not changed the version."""
+    """Empty unless reboots have not changed the version."""
     same_version = f"is still running {context.planned.running_version}"
     if ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS:
         release = f"rollout release --node {context.name}"
@@ -434,7 +425,7 @@ def _note_on_version(context: NodeContext, progress: Progress, ineffective_reboo
             f"{same_version} after {ineffective_reboots} reboots in a row: it will not be rebooted"
             f" again for some time ({release})"
         )
-    # With targets, something else than a new version may have required a single reboot.
+    # With targets, something else may have required a single reboot.
     is_update_expected = not progress.targets
     if ineffective_reboots and is_update_expected:
         return f"{same_version}: the update did not take effect, or none was staged"

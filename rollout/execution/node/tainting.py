@@ -1,4 +1,4 @@
-"""Sets and removes the soft taint on waiting nodes, which spares pods a second move."""
+"""Sets the soft taint, which spares pods a second move."""
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,10 +30,7 @@ REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 
 class Tainting(Struct, frozen=True):
-    """Writes the soft taint, which keeps pods away from nodes that wait.
-
-    A node that is left to a later run is marked as deferred, and may keep the taint.
-    """
+    """A node left to a later run is marked as deferred, and may keep the taint."""
 
     cluster: PatientApi
     check_may_act: Guard
@@ -44,9 +41,9 @@ class Tainting(Struct, frozen=True):
     def while_waiting(
         self, *, waiting: Collection[str], others: Collection[str]
     ) -> Iterator[set[str]]:
-        """Taint the waiting nodes until the exit, which also untaints the `others`.
+        """Nodes that are added to the yielded set keep the taint.
 
-        Nodes that are added to the yielded set keep the taint.
+        The exit also untaints the `others`.
         """
         keep_tainted: set[str] = set()
         # No pod can be moved to another waiting node.
@@ -63,7 +60,7 @@ class Tainting(Struct, frozen=True):
             self.clear({*waiting, *others} - keep_tainted)
 
     def mark_deferred(self, name: str, by: str, *, taint: bool) -> None:
-        """Mark the node for a later run by another process; failures are only reported."""
+        """Failures are only reported."""
         at = timestamp(self.report.now)
         reason_by_node = self._change_nodes(
             (name,), lambda node: deferral_patch(node, by, at, taint=taint)
@@ -79,10 +76,7 @@ class Tainting(Struct, frozen=True):
         return {"spec": spec} if spec else None
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Remove taint and deferral, from all nodes by default.
-
-        Returns by node why it keeps them.
-        """
+        """By default, clear all nodes; return why some keep the taint."""
         reason_by_node = self._change_nodes(names, undo_deferral_patch)
         if reason_by_node:
             self.report.notice(
@@ -91,7 +85,7 @@ class Tainting(Struct, frozen=True):
         return reason_by_node
 
     def _change_nodes(self, names: Collection[str] | None, change: Change) -> dict[str, str]:
-        """Change these nodes, or all; return by node why it failed.
+        """By default, change all nodes; return why some failed.
 
         If this process may no longer act, the next one does it.
         """
@@ -105,7 +99,7 @@ class Tainting(Struct, frozen=True):
             unread_nodes = names or ("nodes that cannot be read",)
             return dict.fromkeys(unread_nodes, error.message)
         selected = [node for node in nodes if names is None or node.name in names]
-        # Spare requests for nodes on which there is nothing to change.
+        # This spares requests.
         to_change = [node for node in selected if change(node) is not None]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="taint") as pool:
             reasons = pool.map(lambda node: self._try_write(node, change, deadline), to_change)

@@ -16,10 +16,9 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 
 @dataclass(slots=True)
 class WatchedNode:
-    """The Node as a watch shows it, without waiting for the API server.
+    """Everything is unknown before the first read.
 
-    Until the watch has read anything, everything is unknown. A deleted Node may be registered again
-    with another UID, so it need not be the planned one.
+    A deleted Node may be registered again with another UID.
     """
 
     view: LiveView[Node]
@@ -38,7 +37,7 @@ class WatchedNode:
 
     @property
     def why_removed(self) -> str:
-        """Why the planned Node is gone or is about to go; empty if it stays or is unknown."""
+        """Empty if the planned Node stays, or is unknown."""
         if not self._is_known:
             return ""
         planned = self._planned_node()
@@ -54,7 +53,7 @@ class WatchedNode:
 
     @property
     def boot_id(self) -> str:
-        """The boot that the kubelet has reported; empty if unknown."""
+        """As the kubelet has reported; empty if unknown."""
         return next((node.boot_id for node in self._nodes()), "")
 
     def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:
@@ -80,7 +79,7 @@ class WatchedNode:
 
 @contextmanager
 def watched_node(task: NodeTask) -> Iterator[WatchedNode]:
-    # Only the steps that wait for the API server report its outages; a watch delays none.
+    # The steps that wait for the API server report its outages.
     silent = PatientApi(task.cluster.api, task.cluster.clock)
     with watch_node(silent, task.name, silent.deadline(_FOREVER), lists_first=False) as view:
         yield WatchedNode(view, task.planned.node_uid)

@@ -91,7 +91,7 @@ class _EndNote:
 
     ended: EndedNode
     now: datetime
-    # Whether the version was held just before: someone may have released it meanwhile.
+    # Someone may have released the version meanwhile.
     was_held: bool = False
 
     def __call__(self, memory: Memory) -> Memory:
@@ -153,7 +153,7 @@ class RunMemory:
         return why_held(self._read_recent(), planned.staged_version, self.failure_limit)
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """Return why the node must not boot the version (None if unknown), or None."""
+        """`version` is None if unknown."""
         self.require_fresh_read()
         unreadable = self._why_unreadable()
         if unreadable:
@@ -168,7 +168,6 @@ class RunMemory:
         return why_not_bootable(planned.name, planned.running_version, version, inputs)
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
-        """Return the held versions that these nodes wait for."""
         with self._mutex:
             memory = self._seen
         held_versions: list[str] = []
@@ -223,7 +222,6 @@ class RunMemory:
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
-        """Report the versions that are held since the last report."""
         with self._mutex:
             unreported = self._unreported
             self._unreported = {}
@@ -243,7 +241,7 @@ class RunMemory:
         return memory
 
     def _why_unwritable(self) -> MemoryUnwritable | None:
-        """Return why an unattended run could not remember a failure; one dry run tells."""
+        """An unattended run must be able to remember failures."""
         if not self.unattended:
             return None
         with self._mutex:
@@ -258,7 +256,7 @@ class RunMemory:
             return self._read()
 
     def _read(self) -> Memory:
-        """The mutex must be held. Reads at most once a second, unless one is required."""
+        """The mutex must be held. Reads at most once a second by default."""
         now = self.cluster.clock.monotonic()
         is_fresh = now - self._seen_at < _FRESH_SECONDS
         if is_fresh and not self._needs_fresh_read:

@@ -60,7 +60,7 @@ class Health(Struct, frozen=True):
 
 
 class _StoredWave(msgspec.Struct):
-    """The last wave that was started (0 if unknown), and the health before it."""
+    """`wave` is 0 if unknown."""
 
     workloads: Mapping[str, Workload] = {}
     ready_nodes: frozenset[str] = frozenset()
@@ -335,9 +335,9 @@ class RunRecord:
         self._write_state(ended=False, plan=changed_plan)
 
     def store_health(self, wave: int, health: Health) -> None:
-        """Store the health before a wave, for a process that continues after a crash.
+        """A process that continues after a crash needs this health.
 
-        Failed writes are ignored. If the health is too large, only the wave's number is written.
+        Failed writes are ignored. If it is too large, only the wave's number is written.
         """
         self._last_wave = wave
         encoded = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))
@@ -350,7 +350,7 @@ class RunRecord:
         return msgspec.json.encode(_StoredWave(wave=self._last_wave))
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
-        """Remove the record if `complete`, else mark it as ended; errors are only reported."""
+        """Remove the record if `complete`, else mark it; errors are only reported."""
         if self._deferred is not None:
             # No wave has begun: the stored record is another rollout's.
             return
@@ -404,7 +404,7 @@ class RunRecord:
         self._rewrite(change)
 
     def _rewrite(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Replace the ConfigMap, because a rollout has no right to patch it."""
+        """A replacement needs no right to patch."""
 
         def rewrite_once(api: ClusterApi) -> None:
             body = self.document.read(api).config_map

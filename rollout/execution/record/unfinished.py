@@ -39,7 +39,7 @@ _NOT_OURS = (
 
 
 class MarkedNode(Struct, frozen=True):
-    """A node that a rollout has started and not returned, as its marks say."""
+    """A node that a rollout has started and not returned."""
 
     node: PlannedNode
     phase: Phase
@@ -80,7 +80,7 @@ class Unfinished(Struct, frozen=True):
 
     @property
     def is_only_taints(self) -> bool:
-        """Whether only soft taints or conditions are left, which block no rollout."""
+        """Soft taints and conditions block no rollout."""
         return self.record.is_missing and not (self.marked_nodes or self.unclear)
 
     @property
@@ -139,10 +139,7 @@ def read_unfinished(
 def assess(
     record: StoredRecord | None, nodes: Iterable[Node], *, include_deferred: bool = False
 ) -> Unfinished | None:
-    """Return the unfinished rollout that the record and the nodes' marks show.
-
-    A deferred node's soft taint is for the next rollout: it counts only if `include_deferred`.
-    """
+    """A deferred node's soft taint counts only if `include_deferred`."""
     present = {node.name: node for node in nodes}
     plan = record.plan if record is not None else None
     planned = {node.name: node for node in plan.nodes} if plan is not None else {}
@@ -224,7 +221,7 @@ def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[st
 
 
 def _was_aborted(node: Node) -> bool:
-    """Whether an abort has ended this node's rollout, but could not return the node."""
+    """An abort could not return this node."""
     result = last_result(node)
     is_same_run = result.get("run") == node.annotations.get(marks.RUN)
     return is_same_run and result.get("outcome") == Outcome.ABORTED
@@ -293,9 +290,9 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
 def find_stranded(
     unfinished: Unfinished, marked: Iterable[MarkedNode], nodes_with_host: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return a STRANDED result for each node that cannot be continued.
+    """Return a result for each node that cannot be continued.
 
-    A node needs a host, and a node in flight has to be in the plan of the record.
+    A node needs a host and, in flight, a place in the record's plan.
     """
     results = []
     for name, why in unfinished.unclear.items():

@@ -89,9 +89,8 @@ def abort(
 
 
 class _Undoing(Struct, frozen=True):
-    """Undoes a rollout, under the lock.
+    """A node stays cordoned if its host may be rebooting, or a stop is due.
 
-    A node that cannot be returned stays cordoned: its host may be rebooting, or a stop is due.
     Stranded nodes have marks that cannot be read, and are not touched.
     """
 
@@ -200,7 +199,7 @@ class _Undoing(Struct, frozen=True):
             )
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
-        """If that fails, the result says why, and that the node is left cordoned."""
+        """A node that cannot be returned is left cordoned, and the result says why."""
         task = self._task_of(marked, report, policy)
         result = NodeResult(
             node=task.name,
@@ -271,7 +270,7 @@ class _Undoing(Struct, frozen=True):
                 raise StepError(f"it may be rebooting right now, and is {readiness}")
             if not self._answers_in_old_boot(task):
                 was_host_silent = True
-            # The answer may have taken long, so the Node is read again after the deadline.
+            # The answer may have taken long, so the Node is read once more.
             is_time_over = deadline.expired
             if not is_time_over:
                 self.report.step(
@@ -281,7 +280,7 @@ class _Undoing(Struct, frozen=True):
                 self._check_stop()
 
     def _undo_rollback(self, task: NodeTask) -> None:
-        """Keep a host from rolling back at its next reboot; `StepError` if that fails."""
+        """`StepError` if the host may still roll back at its next reboot."""
         was_rollback = Source.ROLLBACK in task.planned.detected_by
         if not was_rollback or task.name not in self.hosts:
             return

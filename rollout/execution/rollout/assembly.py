@@ -57,8 +57,6 @@ def assemble_rollout(
 
 @dataclass
 class _Assembly:
-    """Creates each part of a rollout when it is first needed."""
-
     inputs: RunInputs
     ports: RunPorts
     lock_options: LockOptions

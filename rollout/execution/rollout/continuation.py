@@ -52,9 +52,9 @@ def rules_of(unfinished: Unfinished) -> Policy:
 
 
 def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[str]) -> Unfinished:
-    """Apply the stricter of the rollout's own policy and `today`, the current settings.
+    """Apply the stricter of the rollout's own policy and `today`.
 
-    Nodes in flight are finished in any case. Other nodes are left to a new plan if they are not
+    Nodes in flight are finished in any case. Others are left to a new plan if they are not
     `selected`, the pools have changed, or too many nodes have failed. The current gates apply
     unless the rollout must be finished first.
     """
@@ -114,10 +114,7 @@ def plan_continuation(
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """Plan to continue marked nodes, and to start pending ones by the rollout's rules.
-
-    A marked node is taken up if it can be continued, else it is stranded.
-    """
+    """A marked node is taken up if it can be continued, else it is stranded."""
     marked = unfinished.in_flight
     if retry_failed:
         marked += unfinished.failed
@@ -159,7 +156,6 @@ def plan_continuation(
 def _as_if_back(
     taken_up: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
 ) -> PlanInputs:
-    """Plan the pending nodes as if those that are continued were back."""
     nodes_taken_up = {entry.node.name for entry in taken_up}
     in_flight = {entry.node.name for entry in unfinished.in_flight}
     # Nodes that cannot be continued are reported as stranded, and not as unavailable.
@@ -189,7 +185,7 @@ def _inheritance(
     ]
     failed = _earlier_failures(unfinished)
     if retry_failed:
-        # The plan may leave out a failed node again. Only such nodes stay failed.
+        # Failed nodes that the plan leaves out again stay failed.
         left_out = {node.node for node in wrongly_left_out(plan.excluded)}
         failed = [node for node in failed if node.node in left_out]
     return Inheritance(
@@ -235,11 +231,11 @@ def _failure(name: str, outcome: Outcome, end: str) -> NotDone:
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """How many earlier failures count toward the `limit` of this process."""
+    """Earlier failures count toward the `limit` of this process."""
     if retry_failed:
         return 0
     failures = _count_all_failures(unfinished)
-    # The rollout had ended at the limit. An operator who continues it accepts the failures.
+    # An operator who continues a rollout at its limit accepts the failures.
     return failures if failures < limit else 0
 
 
@@ -279,10 +275,9 @@ class _PoolProgress(Struct, frozen=True):
 def _policy_of_rest(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, percentage_base: int
 ) -> Policy:
-    """Return the policy for the nodes that are not started yet.
+    """Percentages become numbers, because they refer to all nodes of the rollout.
 
-    Percentages become numbers, because they refer to all nodes of the rollout. Canaries and steps
-    of the ramp that have been started are left out.
+    Started canaries and steps of the ramp are left out.
     """
     pools = pools_of(policy)
     plan = unfinished.record.plan
@@ -328,7 +323,7 @@ def _progress_of_pools(
 def _pools_of_started_nodes(
     unfinished: Unfinished, snapshot: ClusterSnapshot, pools: Pools
 ) -> Mapping[str, str]:
-    """The planned pool of each node done or in flight comes before its labels."""
+    """The planned pool comes before the node's labels."""
     labels = {node.name: node.labels for node in snapshot.nodes}
     planned_pools = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
     pool_by_node = dict[str, str]()

@@ -26,7 +26,7 @@ from rollout.planning.eligibility.pools import pools_of
 
 
 class Engine(Struct, frozen=True, kw_only=True):
-    """What the runs of a plan's nodes share; the `NodeEngine` of all their threads."""
+    """The `NodeEngine` of all threads of a plan."""
 
     plan: RolloutPlan
     cluster: PatientApi
@@ -54,8 +54,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     ) -> NodeResult:
         """Run the node's `steps`, one for each phase but the last.
 
-        `taken_up_run_id` is in the marks if an earlier process started the node. This process runs
-        on `own_node`.
+        `taken_up_run_id` is in an earlier process's marks. This process runs on `own_node`.
         """
         is_taken_up = taken_up_run_id is not None
         is_own_node = own_node is not None and own_node.name == planned.name

@@ -36,8 +36,7 @@ class NodeBaseline(Struct, frozen=True):
 class ReadinessSnapshot(Struct, frozen=True):
     """The cluster at one moment, read as far as needed.
 
-    Nodes that are expected to be away are not missed, nor are pods that were evicted from nodes in
-    flight.
+    Nodes expected to be away, and pods evicted from nodes in flight, are not missed.
     """
 
     unready_nodes: frozenset[str]
@@ -52,7 +51,7 @@ class ReadinessSnapshot(Struct, frozen=True):
         expected_away: frozenset[str],
         in_flight: Mapping[str, NodeBaseline],
     ) -> str:
-        """Return what is worse than in the baseline, or empty."""
+        """Empty if nothing is worse than in the baseline."""
         shortages = self.find_shortages(baseline.health.workloads.values(), in_flight)
         expected_ready = baseline.health.ready_nodes - expected_away
         return self.describe_missing(shortages.values(), expected_ready)
@@ -60,7 +59,7 @@ class ReadinessSnapshot(Struct, frozen=True):
     def find_shortages(
         self, workloads: Iterable[Workload], in_flight: Mapping[str, NodeBaseline]
     ) -> Mapping[str, str]:
-        """Return a clause on each workload that lacks ready pods, by its UID."""
+        """Return a clause on each such workload, by its UID."""
         shortages = {}
         for workload in workloads:
             shortage = self._find_shortage(workload, in_flight)
@@ -79,7 +78,7 @@ class ReadinessSnapshot(Struct, frozen=True):
         return text(problem) if problem else ""
 
     def _find_shortage(self, before: Workload, in_flight: Mapping[str, NodeBaseline]) -> str:
-        """Return a clause such as `ReplicaSet shop/web has 2 of 3 pods ready`; else empty."""
+        """Return `ReplicaSet shop/web has 2 of 3 pods ready`, or empty."""
         now = self.read_workload(before)
         if now is None:
             # It was deleted on purpose.
@@ -114,10 +113,7 @@ class HealthMonitor(Struct, frozen=True):
     def measure(
         self, nodes: Sequence[str], in_flight: Mapping[str, NodeBaseline]
     ) -> Mapping[str, NodeBaseline]:
-        """Return the baseline of each node that is about to start.
-
-        Nodes in flight, and workloads with pods on them, count as they were before those started.
-        """
+        """Nodes in flight, and workloads on them, count as before their start."""
         deadline = self.cluster.deadline()
         ready_pods_of_nodes = {
             node: self.cluster.ask(partial(_count_ready_pods_by_owner, node=node), deadline)
@@ -158,7 +154,7 @@ class HealthMonitor(Struct, frozen=True):
         in_flight: Callable[[], Mapping[str, NodeBaseline]] = dict,
         prepare_next: Callable[[], None] = lambda: None,
     ) -> str:
-        """Wait until the health is as before; return what is still missing, or empty.
+        """Return what is still missing, or empty.
 
         Each check calls `expected_away` and `in_flight` again. `prepare_next` is called before the
         last check.
@@ -176,7 +172,7 @@ class HealthMonitor(Struct, frozen=True):
             was_healthy = healthy_checks > 0
             healthy_checks = 0 if missing else healthy_checks + 1
             if missing and not was_healthy:
-                # To spare requests, only workloads that lack pods are read until none does.
+                # Reading only workloads that lack pods spares requests.
                 to_read = {uid: to_read[uid] for uid in shortages}
             else:
                 to_read = health_before.workloads
@@ -186,7 +182,6 @@ class HealthMonitor(Struct, frozen=True):
             pause = _LONGEST_PAUSE
             if missing:
                 self.report.settling(wave, missing)
-                # Slow reads load the API server.
                 reading_seconds = self.cluster.clock.monotonic() - began
                 fitting_pause = max(_SHORTEST_PAUSE, _PAUSE_PER_READING * reading_seconds)
                 pause = min(fitting_pause, _LONGEST_PAUSE)

@@ -20,8 +20,7 @@ class Ledger:
         skipped      neither, and a resume decides anew whether its plan has the node
         not started  a resume starts the node
 
-    A result is FENCED if this process must not act any more, because it has lost the lock or
-    another rollout has marked the Node.
+    A result is FENCED if this process must not act any more.
     """
 
     finished: list[NodeResult] = field(default_factory=list)
@@ -51,7 +50,7 @@ class Ledger:
             if result.outcome is not Outcome.FENCED:
                 continue
             if not isinstance(result.finding, NodeMarkedByOther):
-                # Only a lost lock, the graver reason, fences a node without this finding.
+                # A lost lock, the graver reason, comes without this finding.
                 return LockLost()
             marked_by_other = marked_by_other or result.finding
         return marked_by_other
@@ -70,7 +69,7 @@ class Ledger:
 
     def add(self, result: NodeResult) -> None:
         is_aborted = result.outcome is Outcome.ABORTED
-        # With a reason to exclude the node, the plan of a resume might leave it out.
+        # The plan of a resume might leave out a node with a reason.
         has_reason = result.reason is not None
         if is_aborted and not has_reason:
             # A stop or a closed window returned the node.
@@ -105,7 +104,7 @@ class Inheritance(Struct, frozen=True):
     # Of nodes that were started, but cannot be continued.
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
-    # Nodes that were never started, and that the new plan leaves out.
+    # Nodes never started, and left out by the new plan.
     left_over: tuple[str, ...] = ()
     # Why only nodes in flight are finished, or None.
     why_none_starts: Finding | None = None

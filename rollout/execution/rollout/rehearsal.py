@@ -1,4 +1,4 @@
-"""Rehearses every cordon, eviction and restart of the plan as a server-side dry run.
+"""Rehearses the cordons, evictions and restarts of a plan as a dry run.
 
 Evictions that are allowed one by one may not be allowed together.
 """
@@ -51,7 +51,7 @@ def _rehearse_node(
     objections = list[str]()
     for attempt in refused:
         if _is_warned_of(WarningKind.BUDGET_MANAGED, node, attempt.budget, plan):
-            # The budget opens during the drain, when its controller moves the pod.
+            # The budget opens when its controller moves the pod.
             continue
         objection = attempt.message
         if _is_warned_of(WarningKind.BUDGET_RESTART, node, attempt.budget, plan):

@@ -140,7 +140,7 @@ class Rollout(Struct, frozen=True):
         return is_complete
 
     def _hold_version(self, version: str) -> None:
-        """A rollback leaves the version, and no node may boot it again."""
+        """No node may boot the version that a rollback leaves."""
         try:
             self.engine.memory.hold(version, self.holder)
         except (ApiError, BlockedError) as error:
@@ -192,7 +192,7 @@ class Rollout(Struct, frozen=True):
         return any(node.name in self.inherited.taken_up for node in wave.nodes)
 
     def _wait_after_interruption(self) -> Finding | None:
-        """Wait for the wave that an earlier process began; return why no wave may follow."""
+        """Wait until the cluster has settled after an interrupted wave."""
         health_before = self.inherited.health
         waves = self.plan.waves
         if health_before is None or not waves:
@@ -206,10 +206,7 @@ class Rollout(Struct, frozen=True):
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Return why no other wave may follow.
-
-        None if a stop is due, because `_run_waves` checks that before each wave.
-        """
+        """None if a stop is due: `_run_waves` checks that before each wave."""
         is_last = wave is self.plan.waves[-1]
         refusal = self.engine.gates.ask_to_start_wave(wave)
         if refusal:
@@ -255,7 +252,7 @@ class Rollout(Struct, frozen=True):
             self.record.store_health(wave, health)
 
     def _wait_and_soak(self, wave: Wave, health_before: Health) -> Finding | None:
-        """Skip both if no node was started. Return why no wave may follow, or None."""
+        """Do neither if no node was started; return why no wave may follow."""
         finished = {result.node for result in self.ledger.finished}
         has_started_node = any(node.name in finished for node in wave.nodes)
         if not has_started_node:
@@ -278,7 +275,7 @@ class Rollout(Struct, frozen=True):
         return wait_until_settled()
 
     def _look_early_at_wave_after(self, wave: Wave) -> None:
-        """Begin to observe the hosts of the next wave, while the cluster settles."""
+        """Observe the hosts of the next wave while the cluster settles."""
         later_waves = [later for later in self.plan.waves if later.index > wave.index]
         # A rolling part starts few of its nodes at once.
         if later_waves and later_waves[0].rolling is None:
@@ -293,9 +290,9 @@ class Rollout(Struct, frozen=True):
         blamed_wave: int = 0,
         prepare_next: Callable[[], None] = lambda: None,
     ) -> Unsettled | None:
-        """Return what is still missing after the timeout, or None.
+        """Return what is still missing after the timeout.
 
-        `blamed_wave`: the wave after which it is missing; 0 if unknown.
+        `blamed_wave` is 0 if unknown.
         """
         missing = self.engine.health_monitor.wait_until_settled(
             health_before,
@@ -381,16 +378,13 @@ class Rollout(Struct, frozen=True):
             return result
 
     def _note_refused(self, result: NodeResult) -> None:
-        # A retried node got the marks of its failure back, so it can be taken up again.
+        # A retried node has the marks of its failure again.
         if result.node not in self.inherited.retried:
             self._unmarked.add(result.node)
         self.engine.report.notice(f"{result.node} is not cordoned: {result.message}")
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
-        """Set the soft taint on waiting nodes, and remove it at the exit.
-
-        Nodes that are added to the set keep it.
-        """
+        """Nodes that are added to the set keep the taint after the exit."""
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
@@ -406,7 +400,7 @@ class Rollout(Struct, frozen=True):
         own_node = self.own_node
         if own_node is None:
             return None
-        # The node may be deferred by the plan, or only when it was about to start.
+        # The plan or a later check may have deferred the node.
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}
         is_deferred = reasons.get(own_node.name) is ExclusionReason.DEFERRED
@@ -418,7 +412,6 @@ class Rollout(Struct, frozen=True):
         self.tainting.mark_deferred(own_node.name, deferred_by, taint=is_tainted)
 
     def _has_nothing_left(self) -> bool:
-        """Whether nothing is left that another process could continue."""
         should_be_planned = {node.node for node in wrongly_left_out(self.plan.excluded)}
         is_left_over_node_pending = any(
             name in should_be_planned for name in self.inherited.left_over

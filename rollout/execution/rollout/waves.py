@@ -1,4 +1,4 @@
-"""Runs a wave's nodes, in parallel or rolling, a thread per node, within the limit."""
+"""Runs a wave's nodes in parallel or rolling, within the limit."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -32,7 +32,7 @@ _NAMED = 5
 
 @dataclass(slots=True)
 class _EndedNode:
-    """A node that has ended, and after which the cluster has not settled yet."""
+    """A node after which the cluster has not settled yet."""
 
     deadline: Deadline
     next_check: Deadline
@@ -47,8 +47,8 @@ class _EndedNode:
 class WaveState:
     """How far a wave is, and which of its nodes may start next.
 
-    In a rolling part, the cluster has to settle after each node: until it is as healthy as in the
-    baseline, measured before the node started. An ended node keeps its place until then.
+    In a rolling part, an ended node keeps its place until the cluster is as healthy as in the
+    baseline, which is measured before the node starts.
     """
 
     wave: Wave
@@ -94,10 +94,7 @@ class WaveState:
             )
 
     def check_and_free_ended_nodes(self, running: frozenset[str]) -> Finding | None:
-        """Free the places of ended nodes after which the cluster has settled.
-
-        Return why no other node may start, or None.
-        """
+        """Return why no other node may start, or None."""
         due = {name: ended for name, ended in self._ended.items() if ended.next_check.expired}
         if not due:
             return self.why_none_follows
@@ -112,7 +109,7 @@ class WaveState:
         return self.why_none_follows
 
     def wait_until_settled(self, stop: GracefulStop) -> Finding | None:
-        """Wait until no ended node keeps its place; return why no other may start."""
+        """Return why no other node may start, or None."""
         while self._ended:
             why_none_follows = self.check_and_free_ended_nodes(running=frozenset())
             are_all_free = not self._ended
@@ -163,7 +160,7 @@ class WaveState:
 
 @dataclass
 class NodeThreads:
-    """Runs nodes, a thread per node; its exit waits for them."""
+    """The exit waits for the nodes."""
 
     run_and_report: Callable[[PlannedNode], NodeResult]
     notice: Callable[[str], None]
@@ -178,7 +175,7 @@ class NodeThreads:
         self._name_by_future[future] = node.name
 
     def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Wait at most `seconds` until a node ends; return the results so far."""
+        """Return the results so far, after at most `seconds`."""
         done, _ = wait(self._name_by_future, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
             del self._name_by_future[future]
@@ -206,7 +203,7 @@ class StopRule(Struct, frozen=True):
     failure_limit: int
 
     def why_none_continues(self) -> Finding | None:
-        """Return why not even started nodes are continued, or None."""
+        """Return why not even started nodes are continued."""
         if self.ledger.is_fenced:
             return self.ledger.why_fenced
         return self.stop.reason if self.stop.is_due else None
@@ -348,7 +345,7 @@ class WaveRunner(Struct, frozen=True):
                     results = running.wait_for_results(longest_wait)
                     self._note_results(results, waiting, state)
                     if any(result.is_refused for result in results):
-                        # The reason may last, so do not start the node again at once.
+                        # The reason may last, so do not start it again at once.
                         self.clock.wait(self.stop_rule.stop, pause)
                 elif decision.is_to_wait:
                     self.clock.wait(self.stop_rule.stop, pause)
