@@ -285,7 +285,7 @@ class PolicyGates:
         """Hold the node while its database's operator has to empty another."""
         has_such_pods = self.cluster.ask(lambda api: has_pods_of_controllers(api, node.name))
         if not has_such_pods:
-            # Listing all nodes costs much, and most need no list.
+            # Listing all nodes costs much, and most nodes have no such pods.
             return OPEN
         # `claim` decides between nodes that are only marked.
         nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]

@@ -194,7 +194,7 @@ class HolderState(Enum):
 
 
 class _Sighting(Struct, frozen=True):
-    """The Lease unchanged since monotonic `since`."""
+    """The Lease as last seen, unchanged since monotonic `since`."""
 
     lease: LeaseState = NO_LEASE
     since: float = 0.0

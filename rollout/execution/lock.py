@@ -178,7 +178,7 @@ class LeaseLock:
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
     def _claim(self, write: Callable[[], bytes], *, before: Lease | None) -> None:
-        """Write the Lease; `LockedError` if it has changed since it was `before`."""
+        """Write the Lease; `LockedError` if it has changed since `before`."""
         while True:
             try:
                 self._retry(lambda: self._write_and_note(write))

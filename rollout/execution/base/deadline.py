@@ -107,7 +107,7 @@ def _last_error(state: RetryCallState) -> BaseException:
 
 
 def _seconds_until_retry(state: RetryCallState) -> float:
-    """Retry-After comes before the growing pause."""
+    """Retry-After replaces the growing pause."""
     error = _last_error(state)
     if isinstance(error, ApiError) and error.retry_after is not None:
         return min(error.retry_after, _LONGEST_RETRY_AFTER)

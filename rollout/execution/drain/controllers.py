@@ -30,7 +30,7 @@ def find_busy_controller(
     others_in_flight = [node for node in nodes if node.name != name and _is_in_flight(node)]
     if not others_in_flight:
         return None
-    # Nodes that give way come last, because others last longer.
+    # Nodes that give way come last, because others hold this node for longer.
     others_in_flight.sort(key=lambda node: (gives_way(node, name), node.name))
     index = BudgetIndex.of(read_budgets(api))
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]

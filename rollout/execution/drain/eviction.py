@@ -69,7 +69,7 @@ class CriticalPods:
         return None
 
     def release(self, pod: Pod) -> None:
-        """The eviction was refused."""
+        """After a refusal, the pod no longer counts as evicted."""
         with self._mutex:
             self._evicted_at.pop(pod.uid, None)
 

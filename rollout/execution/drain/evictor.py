@@ -117,7 +117,7 @@ class Evictor:
 
     def evict_due(self, pods: Sequence[Pod]) -> None:
         """`pods` are all that have to leave."""
-        # Pods that are gone or terminating no longer wait.
+        # Pods that are gone or terminating are no longer held.
         self.held.keep_only(frozenset(pod.uid for pod in pods if not pod.terminating))
         now = self.task.now
         due = [pod for pod in pods if self._is_due(pod, now)]

@@ -109,7 +109,7 @@ class Waiting:
     def _describe_remaining(self, remaining: Sequence[Pod], leaving: Sequence[Pod]) -> str:
         """Return `3 pods left, 2 terminating; overdue: shop/web-1`."""
         ignored = [pod for pod in leaving if self._is_eviction_ignored(pod)]
-        # Its deletion will show in a moment.
+        # A deletion shows a moment after its eviction.
         terminating_count = len(leaving) - len(ignored)
         detail = f"{counted(len(remaining), 'pod')} left, {terminating_count} terminating"
         if ignored:
@@ -133,7 +133,7 @@ class Waiting:
     def termination(self, pod: Pod) -> Termination:
         """Return how much of its grace period a terminating pod has used.
 
-        Without its own eviction, it uses the API server's clock.
+        The API server's clock counts, unless this process has evicted the pod.
         """
         now = self.task.now
         grace = pod.deletion_grace

@@ -46,7 +46,7 @@ DELETED = "its Node was deleted since the plan was made"
 def claim_and_cordon(
     context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = ""
 ) -> None:
-    """`RefusedError` if it is to be tried again, `NotStartedError` if it is skipped.
+    """`RefusedError` if the node is to be tried again, `NotStartedError` if skipped.
 
     Only other errors may leave a mark. `detected` is an annotation of what requires the reboot.
     """
@@ -152,7 +152,7 @@ def _has_only_our_mark(task: NodeTask, node: Node) -> bool:
 
 
 def _remove_first_mark(task: NodeTask, annotations_before: Mapping[str, str]) -> None:
-    """Restore nothing if the Node was cordoned since."""
+    """Restore the annotations, unless the Node was cordoned since."""
     restored = {name: annotations_before.get(name) for name in marks.OF_RUN}
 
     def patch_to_unmark(node: Node) -> Patch | None:

@@ -100,7 +100,7 @@ class NodeConditions(Struct, frozen=True):
         self._try_write(name, (), self.cluster.deadline_within(_SECONDS))
 
     def remove_all(self) -> None:
-        """Except from nodes that another rollout has in flight."""
+        """Nodes that another rollout has in flight keep their conditions."""
 
         def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             is_ours = node.has_own_conditions and not self._is_of_other_run(node)
@@ -116,7 +116,7 @@ class NodeConditions(Struct, frozen=True):
         self.report.notice(f"conditions {where}: the next rollout or `rollout abort` removes them")
 
     def _is_of_other_run(self, node: Node) -> bool:
-        """An abort counts no rollout as another."""
+        """Whether another rollout has the node in flight; never for an abort."""
         if not self.run_id or not has_marks(node):
             return False
         has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED

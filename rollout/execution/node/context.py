@@ -67,7 +67,7 @@ class NodeEngine(Protocol):
     def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit: ...
 
     def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        """It has yet to empty one of these nodes."""
+        """The controller has yet to empty one of these nodes."""
         ...
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
@@ -121,9 +121,9 @@ class Progress(Struct, frozen=True):
     marked: bool = False
     # The host may not have received the request to reboot.
     in_doubt: bool = False
-    # Because pods have come to the drained node.
+    # How often pods have come to the drained node.
     repeated_drains: int = 0
-    # The host has staged another update so often.
+    # How often the host has staged another update since the claim.
     restagings: int = 0
     # What each source must show after the reboot.
     targets: Mapping[Source, str] = {}
@@ -132,7 +132,7 @@ class Progress(Struct, frozen=True):
     ineffective_reboots: int = 0
     # Of the last drain.
     longest_terminations: LongestTerminations = ()
-    # None if the move was reported.
+    # The move into the phase; None if reported.
     edge: Edge | None = None
 
     def move(self, edge: Edge) -> "Progress":

@@ -138,7 +138,7 @@ def _return_or_mark_failed(
     # Another process may be working on the node.
     may_write = outcome is not Outcome.FENCED
     if not may_write or not _carries_marks(context, progress, outcome):
-        # A node that any process has cordoned stays so.
+        # A node that this or an earlier process has cordoned stays so.
         is_cordoned_before = context.started_by_earlier_process and outcome is not Outcome.SKIPPED
         return _FinalState(None, is_cordoned=progress.marked or is_cordoned_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED

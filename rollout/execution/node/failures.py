@@ -1,14 +1,16 @@
 """How a node's update ends without success.
 
-error raised by the node then NotStartedError the checks up to the cordon is skipped, without a mark
-RefusedError `claim_and_cordon`: a gate or limit refuses waits in its wave again WithheldError
-`check_staged` and others: no reboot is due is returned and skipped StoppedError each check before
-the reboot, after a stop is returned, left to a resume NodeRemovedError each check: its Node or
-machine is removed is skipped, and returned if there RefilledError `check_still_drained`: pods have
-arrived is drained again, a few times RestagedError `ask_for_reboot`: another version is staged is
-approved anew, a few times MarksGoneError each write: somebody removed this rollout's marks fails,
-and is left as it is FencedError each write: the lock or the Node is another's fails, and is left as
-it is other errors each step fails: see `may_be_returned`
+error             raised by                                       the node then
+NotStartedError   the checks up to the cordon                     is skipped, without a mark
+RefusedError      `claim_and_cordon`: a gate or limit refuses     waits in its wave again
+WithheldError     `check_staged` and others: no reboot is due     is returned and skipped
+StoppedError      each check before the reboot, after a stop      is returned, left to a resume
+NodeRemovedError  each check: its Node or machine is removed      is skipped, and returned if there
+RefilledError     `check_still_drained`: pods have arrived        is drained again, a few times
+RestagedError     `ask_for_reboot`: another version is staged     is approved anew, a few times
+MarksGoneError    each write: somebody removed this rollout's marks   fails, and is left as it is
+FencedError       each write: the lock or the Node is another's   fails, and is left as it is
+other errors      each step                                       fails: see `may_be_returned`
 """
 
 from collections.abc import Sequence
@@ -87,7 +89,7 @@ class RefusedError(NotStartedError):
 
 
 class WithheldError(NodeFailure):
-    """It takes a `finding`, or `why` with an optional `reason`."""
+    """The node is returned. Give a `finding`, or `why` with an optional `reason`."""
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class WithheldError(NodeFailure):
 
 
 class StoppedError(NodeFailure):
-    """After a stop, or because FleetLock canceled the reboot."""
+    """A stop, or a cancellation by FleetLock, prevents the reboot."""
 
     def __init__(self, why: str = "stopped on request") -> None:
         super().__init__(Outcome.ABORTED, f"not rebooted: {why}")

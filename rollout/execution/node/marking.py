@@ -236,7 +236,8 @@ def _last_result(
 def count_ineffective_reboots(task: NodeTask, node: Node, running_version: str) -> int:
     """Count reboots in a row, with this one, that have not changed the version.
 
-    A request that names a version has already failed. `node` is as it was before `return_node`.
+    Requests that name a version do not count, because such a reboot has failed already. `node` is
+    as it was before `return_node`.
     """
     if is_returned_by(node, task.run_id):
         # A write whose answer was lost has counted this reboot.
@@ -282,7 +283,7 @@ def _details_of_failure(
 
 
 def _earlier_failure(node: Node) -> Mapping[str, str]:
-    """The next result keeps the failed version."""
+    """Return the failed version, to be kept in the next result."""
     result = last_result(node)
     return {name: result[name] for name in ("failed_version", "failed_as") if name in result}
 

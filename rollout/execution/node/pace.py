@@ -42,7 +42,7 @@ class _Refusals:
         most_counted = _MOST_COUNTED - spared_attempts
         if len(self.times) < most_counted:
             return 0.0
-        # The firewall must forget this refusal.
+        # An attempt is allowed once the firewall forgets this refusal.
         oldest_counted = self.times[-most_counted]
         return max(0.0, oldest_counted + _COUNTED_SECONDS - now)
 

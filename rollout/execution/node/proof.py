@@ -186,7 +186,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
             node = nodes[0] if nodes else None
             if node is None and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
-            # The kubelet may still register a deleted Node again.
+            # Until it has joined, the kubelet may register a deleted Node again.
             if node is not None and node.boot_id == boot.boot_id:
                 has_joined = True
             why_not_ready = _why_not_ready(node, boot)
@@ -227,7 +227,7 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
-    """Before the uncordon, so that no pod lands on a node without its network."""
+    """Wait before the uncordon, so that no pod lands on a node without its network."""
     ready_times_before = ready_before(task.read_node())
     if not ready_times_before:
         return
@@ -275,7 +275,10 @@ class _ExpectedPods:
 def _missing_pods(
     expected: _ExpectedPods, pods: Sequence[Pod], times_before: Mapping[str, str]
 ) -> str:
-    """Empty if all pods are ready in the new boot; unknown times are empty, too."""
+    """Empty if all pods are ready in the new boot.
+
+    `times_before`: since when each pod was ready before the reboot; empty if unknown.
+    """
     ready_times = ready_of(pods)
     missing = []
     for pod, time_before in times_before.items():

@@ -59,7 +59,7 @@ _SHUTDOWN_SECONDS = 120.0
 
 
 class _NotSentError(StepError):
-    """No command was sent, because a check took too long."""
+    """No command was sent, because the last check was not possible in time."""
 
 
 class RefilledError(DrainError):
@@ -75,7 +75,7 @@ class RebootDelivery(Enum):
 
 
 def check_drained_and_detached(task: NodeTask) -> None:
-    """Also wait until the node's volumes are detached."""
+    """Like `check_still_drained`, then wait until the volumes are detached."""
     check_still_drained(task, task.cluster.deadline())
     _await_detached(task)
     task.check_may_act()

@@ -107,7 +107,10 @@ def undo_earlier_rollback(context: NodeContext) -> None:
 
 
 def undo_rollback(host: SshHost) -> str:
-    """Return why it failed; empty if it worked, or if another version runs."""
+    """If the host still runs the version to leave, let its next reboot boot it.
+
+    Returns why that failed; empty if it worked, or if another version runs.
+    """
 
     def runs_version_to_leave(answer: CommandResult) -> bool:
         boot = parse_boot(answer)

@@ -337,6 +337,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         check_drained_and_detached(context)
         # After a crash, only the mark says that the host may be rebooting.
         mark_phase(context, Phase.REBOOTING)
+        # In a rollback, a failure must not leave the other version chosen for the next boot.
         with undoing_failed_rollback(context, host):
             delivery = ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:

@@ -253,7 +253,7 @@ class _PoolProgress(Struct, frozen=True):
     started_workers: int = 0
 
     def remaining_pool(self, pool: Pool, rules: Policy) -> Pool:
-        """Without percentages, which refer to all nodes, and started canaries."""
+        """Percentages become numbers, and started canaries are left out."""
         limit = pool.max_unavailable
         return replace(
             pool,

@@ -59,7 +59,7 @@ class ReadinessSnapshot(Struct, frozen=True):
     def find_shortages(
         self, workloads: Iterable[Workload], in_flight: Mapping[str, NodeBaseline]
     ) -> Mapping[str, str]:
-        """Return a clause on each such workload, by its UID."""
+        """Return clauses by the workloads' UIDs."""
         shortages = {}
         for workload in workloads:
             shortage = self._find_shortage(workload, in_flight)
@@ -106,7 +106,6 @@ class HealthMonitor(Struct, frozen=True):
     find_problem: Callable[[], Finding | None]
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
-        """The nodes start together."""
         measured = self.measure(nodes, in_flight={})
         return Health.of_all(baseline.health for baseline in measured.values())
 

@@ -72,7 +72,6 @@ class Rollout(Struct, frozen=True):
     inheritance: Inheritance | None
     holder: str
     own_node: OwnNode | None
-    # Whether a later pass of `rollout operate` continues.
     unattended: bool
     # The IDs of rollouts under another lock.
     _reported_rollouts: set[str] = field(default_factory=set)

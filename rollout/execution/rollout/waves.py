@@ -67,7 +67,6 @@ class WaveState:
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
     ) -> Iterator[PlannedNode]:
-        """In order."""
         if self.wave.rolling is None:
             yield from waiting
             return
@@ -345,7 +344,7 @@ class WaveRunner(Struct, frozen=True):
                     results = running.wait_for_results(longest_wait)
                     self._note_results(results, waiting, state)
                     if any(result.is_refused for result in results):
-                        # The reason may last, so do not start it again at once.
+                        # The reason may last, so do not start the node again at once.
                         self.clock.wait(self.stop_rule.stop, pause)
                 elif decision.is_to_wait:
                     self.clock.wait(self.stop_rule.stop, pause)
