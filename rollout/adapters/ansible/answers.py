@@ -1,5 +1,3 @@
-"""Reads hosts' answers and errors from Ansible's events."""
-
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +28,7 @@ _COMMAND_NUMBER = "rollout_command_number"
 _LONGEST = 300
 _CONNECTION_CLOSED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 
-# Ansible before 2.19 writes `ERROR! …`, later `[ERROR]: …`.
+# Ansible before 2.19 writes `ERROR! …`.
 _MESSAGE_START = re.compile(r"^(?=\[[A-Z ]+\]: |ERROR! )", re.MULTILINE)
 _IS_WARNING = re.compile(r"\[[A-Z ]*WARNING\]: ")
 _PLUGIN_FAILURE = re.compile(r"\bFailed to parse\b.{0,300}\bplugin\b", re.DOTALL)
@@ -38,7 +36,7 @@ _SCRIPT_ERROR = "Standard error from inventory script:"
 
 _UNREACHABLE_PREFIX = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via ssh: )?")
 
-# Bounded: a host's banner must not make the search quadratic.
+# Bounded, so that the search is not quadratic.
 _HOST_KEY = re.compile(
     r"host key verification failed|host identification has changed"
     r"|host key .{0,300}(?:mismatch|changed)",
@@ -53,7 +51,7 @@ _AUTH = re.compile(
     re.IGNORECASE,
 )
 _TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
-# OpenSSH does not know an address behind a jump host.
+# UNKNOWN: an address behind a jump host.
 _BROKEN = re.compile(r"\bConnection (?:closed|reset) by (?!UNKNOWN)\S+ port \d+")
 
 _AUTH_HINT = "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."
@@ -72,12 +70,12 @@ class HostAnswer(Struct, frozen=True):
 
     host: str
     answer: Answer
-    # None in a run of `probe.yml`, with its single command.
+    # None from `probe.yml`.
     command_number: int | None = None
 
 
 def parse_event(event: Mapping[str, Any]) -> HostAnswer | None:
-    """Return the answer in an event of Ansible, or None."""
+    """Return the answer in an Ansible event, or None."""
     data = event.get("event_data") or {}
     is_of_command = data.get("task_action") in _RAW
     if not is_of_command or event.get("event") not in _RESULT_EVENTS:
@@ -86,7 +84,7 @@ def parse_event(event: Mapping[str, Any]) -> HostAnswer | None:
     result = data.get("res")
     if not isinstance(host, str) or not isinstance(result, dict):
         return None
-    # A loop reports each item, then all `results` at once.
+    # A loop reports each item before all `results`.
     repeats_items = "results" in result
     if repeats_items:
         return None
@@ -112,10 +110,10 @@ def _parse_result(host: str, result: Mapping[str, Any]) -> Answer:
 
 
 def unreachable_error(host: str, message: str) -> SshError:
-    """Return the error for a connection plugin's message."""
+    """Classify a connection plugin's message."""
     message_end = last_line(message, _LONGEST)
     reason = _UNREACHABLE_PREFIX.sub("", message_end) or "no reason given"
-    # The end first, because a banner above it may mention timeouts and permissions, too.
+    # The end first: a banner above may mention timeouts, too.
     for text in (message_end, message):
         for pattern, error_type, hint in _CAUSES:
             if not pattern.search(text):
@@ -129,10 +127,9 @@ def unreachable_error(host: str, message: str) -> SshError:
 
 
 def split_messages(printed: str) -> tuple[str, ...]:
-    """Return the distinct messages that Ansible printed, each on one line."""
+    """Return the distinct messages, each on one line."""
     messages: list[str] = []
     for part in _MESSAGE_START.split(printed):
-        # The first part may be another text, as of an inventory script.
         is_message = _MESSAGE_START.match(part)
         line = _first_paragraph(part) if is_message else last_line(part, _LONGEST)
         if line and line not in messages:
@@ -143,7 +140,7 @@ def split_messages(printed: str) -> tuple[str, ...]:
 def why_inventory_failed(printed: str) -> str:
     """Return why `ansible-inventory` failed, or empty.
 
-    Each plugin that fails writes a warning; the first is from the right one.
+    The right plugin's warning comes first.
     """
     messages = [part for part in _MESSAGE_START.split(printed) if _MESSAGE_START.match(part)]
     for message in messages:
@@ -163,5 +160,4 @@ def _first_paragraph(message: str) -> str:
 
 
 def _output(result: Mapping[str, Any], key: str) -> str:
-    # A terminal ends lines with CR LF.
     return str(result.get(key) or "").replace("\r\n", "\n")

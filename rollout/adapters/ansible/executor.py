@@ -1,7 +1,7 @@
 """Runs commands on hosts through Ansible.
 
-A run of `probe.yml` asks many hosts one command. Hosts in a reboot share a run of `reboot.yml`,
-which polls a folder for numbered commands. Runs end with this process.
+`probe.yml` asks many hosts one command. Hosts in a reboot share a run of `reboot.yml`, which polls
+a folder for numbered commands.
 """
 
 import hashlib
@@ -28,17 +28,15 @@ from rollout.gather.hosts.probe import parse_boot
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# Each takes a process of 17 MB.
+# Each takes 17 MB.
 _MOST_HOSTS_OF_QUEUE = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _MOST_COMMANDS: Final = 20_000
-# For Ansible to start, find the command and end.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
-# For a dynamic inventory and a vault, which no timeout of Ansible covers.
+# For a dynamic inventory and a vault, which have no timeout.
 _LOADING_SECONDS: Final = 300.0
-# Ends the playbook for the host.
 _END_OF_COMMANDS: Final = ""
 _TASK_START: Final = "playbook_on_task_start"
 
@@ -54,11 +52,11 @@ class AnsibleExecutor:
         settings.check_configuration()
         self._settings = settings
         self._lock = threading.Lock()
-        # By Ansible's names of attended hosts.
+        # By Ansible's host name.
         self._queues: dict[str, _CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run a command through an attended host's queue, else in its own run.
+        """Run through an attended host's queue, else in its own run.
 
         After `SshUnreachableError` it may have run.
         """
@@ -70,7 +68,6 @@ class AnsibleExecutor:
             else:
                 answer = self._run_alone(host, command, timeout)
         except OSError as error:
-            # A full disk may have room again.
             message = f"cannot write the command for Ansible: {error.strerror}"
             raise SshUnreachableError(message) from error
         if isinstance(answer, SshError):
@@ -92,9 +89,9 @@ class AnsibleExecutor:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` if the answer to `question` is accepted, in the same boot.
+        """Run `command` in the boot whose answer to `question` is accepted.
 
-        If the host has rebooted in between, the result is a success that only says so.
+        After a reboot in between, the result is a success that says only that.
         """
         answer = self.run(host, question, timeout=timeout)
         boot = parse_boot(answer)
@@ -103,13 +100,13 @@ class AnsibleExecutor:
         try:
             return self.run(host, _only_in_boot(boot.boot_id, command), timeout=timeout)
         except SshTimeoutError as error:
-            # The command has its own connection, so it may not have arrived.
+            # The command may not have arrived: it has its own connection.
             raise SshUnreachableError(error.message, hint=error.hint) from error
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """Run a command on hosts with safe names, in one run of `probe.yml`."""
+        """Run on all hosts with safe names in one run of `probe.yml`."""
         safe_hosts = dict[str, Host]()
         for node, host in hosts.items():
             if has_safe_names(host):
@@ -123,9 +120,7 @@ class AnsibleExecutor:
     def _run_probe(
         self, hosts: Mapping[str, Host], command: str, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        # Nodes, by Ansible's names for their hosts.
         unanswered = {host.name: node for node, host in hosts.items()}
-        # Ansible asks so many hosts at a time.
         forks = min(concurrency, len(unanswered))
         rounds = math.ceil(len(unanswered) / forks)
         limit = rounds * timeout + _LOADING_SECONDS
@@ -152,9 +147,9 @@ class AnsibleExecutor:
 
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
-        """Have these hosts share a run of `reboot.yml`, which the first command starts.
+        """Share a run of `reboot.yml`, which the first command starts.
 
-        Beyond 200 hosts, and with unsafe names, each command has its own run.
+        Beyond 200 hosts, or with unsafe names, each command has its own run.
         """
         attended = [host for host in hosts if has_safe_names(host)][:_MOST_HOSTS_OF_QUEUE]
         queue = _CommandQueue(self._settings, attended)
@@ -172,16 +167,15 @@ class AnsibleExecutor:
 def _take_answers(
     unanswered: dict[str, str], events: _Events, deadline: float
 ) -> Generator[tuple[str, Answer], None, bool]:
-    """Yield nodes with their answers as they come, and remove them from `unanswered`.
+    """Yield answers by node; remove them from `unanswered`.
 
-    Returns whether the run ended before all had answered; False also at the deadline.
+    Returns whether the run ended early; False also at the deadline.
     """
     while unanswered:
         try:
             event = events.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
             return False
-        # The run has ended.
         if event is None:
             return True
         host_answer = parse_event(event)
@@ -192,25 +186,24 @@ def _take_answers(
 
 
 def _only_in_boot(boot_id: str, command: str) -> str:
-    """Return shell code that runs the command if the host has not rebooted."""
     is_same_boot = f'[ "$(cat {_BOOT_ID})" = {boot_id} ]'
     return f"if {is_same_boot}; then\n{command}\nelse echo 'this is another boot already'; fi"
 
 
 @dataclass(slots=True)
 class _HostCommands:
-    """A host's commands in one run, which takes them in the order of their numbers."""
+    """A host's commands in one run, taken in order of number."""
 
     folder: Path
     next_number: int = 0
-    # Answers still awaited, by the command's number.
+    # By command number.
     answers: "dict[int, Future[Answer]]" = field(default_factory=dict)
 
 
 class _CommandQueue:
-    """Gives commands from many threads to hosts in one run of `reboot.yml`.
+    """Gives commands from many threads to one run of `reboot.yml`.
 
-    If the run ends early, its commands fail, and the next starts another run.
+    If it ends early, its commands fail, and the next starts another.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
@@ -218,12 +211,12 @@ class _CommandQueue:
         self._hosts = hosts
         self._lock = threading.Lock()
         self._run: PlaybookRun | None = None
-        # Set at the run's first task, or its end.
+        # Set at the first task, or the end.
         self._is_loaded = threading.Event()
         self._commands: dict[str, _HostCommands] = {}
 
     def ask(self, host: Host, command: str, *, timeout: float) -> Answer:
-        """Return the answer; `timeout` counts once Ansible has loaded its inventory."""
+        """Return the answer; `timeout` starts once the inventory is loaded."""
         answer: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
@@ -231,7 +224,7 @@ class _CommandQueue:
             commands = self._commands[host.name]
             number = commands.next_number
             _write_command(commands.folder, number, command, seconds=math.ceil(timeout))
-            # Only after it is written: the playbook would wait for a missing number.
+            # The playbook would wait for a missing file.
             commands.next_number += 1
             commands.answers[number] = answer
             is_loaded = self._is_loaded
@@ -239,12 +232,12 @@ class _CommandQueue:
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # Unless the command has started, this replaces it with one that does nothing.
+            # Replaces the command, if it has not started.
             _write_command(commands.folder, number, "true")
             return SshTimeoutError(f"Ansible did not respond within {timeout:.3g} s")
 
     def close(self) -> None:
-        """Have the playbook end, or cancel the run if that takes too long."""
+        """End the playbook, or cancel it after a while."""
         with self._lock:
             run = self._run
             for commands in self._commands.values():
@@ -254,7 +247,7 @@ class _CommandQueue:
             run.cancel()
 
     def _start_run(self) -> PlaybookRun:
-        """Start a run; the caller holds the lock."""
+        """The caller holds the lock."""
         run = PlaybookRun(
             self._settings,
             find_playbooks() / "reboot.yml",
@@ -270,7 +263,7 @@ class _CommandQueue:
             run.start(
                 {
                     "rollout_commands_folder": str(commands_folder),
-                    # The playbook ends once this process is gone.
+                    # So that the playbook ends with this process.
                     "rollout_process": os.getpid(),
                     "rollout_max_commands": _MOST_COMMANDS,
                     "rollout_serial": "100%",
@@ -282,10 +275,9 @@ class _CommandQueue:
         return run
 
     def _make_folders(self, parent: Path) -> dict[str, _HostCommands]:
-        """Make each host's folder of commands; return the commands by host name."""
         commands = dict[str, _HostCommands]()
         for host in self._hosts:
-            # The playbook finds the folder by the same digest. A host's name might have a slash.
+            # The playbook uses the same digest, because names may have slashes.
             digest = hashlib.sha1(host.name.encode(), usedforsecurity=False)
             folder = parent / digest.hexdigest()
             folder.mkdir(parents=True, mode=0o700)
@@ -307,7 +299,6 @@ class _CommandQueue:
             future.set_result(host_answer.answer)
 
     def _on_end(self, run: PlaybookRun) -> None:
-        """Fail the commands that have no answer; the next command starts another run."""
         with self._lock:
             self._run = None
             self._is_loaded.set()
@@ -318,10 +309,10 @@ class _CommandQueue:
 
 
 def _write_command(folder: Path, number: int, command: str, *, seconds: int = 1) -> None:
-    """Write a command in one step: the playbook polls the folder."""
+    """Write in one step, because the playbook polls."""
     incomplete_file = folder / f".{number}"
     content = json.dumps({"command": command, "seconds": seconds})
-    # An ended run has removed its folder.
+    # The run may have ended.
     with suppress(FileNotFoundError):
         incomplete_file.write_text(content, encoding="utf-8")
         incomplete_file.replace(folder / str(number))

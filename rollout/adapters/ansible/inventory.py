@@ -1,5 +1,3 @@
-"""Writes inventories for Ansible, and reads the user's inventory through Ansible."""
-
 import json
 import os
 import re
@@ -28,13 +26,13 @@ _ANOTHER_HINT: Final = "Specify another inventory with --inventory."
 
 
 class _UnsafeText(str):
-    """A text that Ansible must not take for a template."""
+    """Not to be taken for a template."""
 
     __slots__ = ()
 
 
 class _InventoryDumper(yaml.SafeDumper):
-    """Writes unsafe texts with Ansible's tag."""
+    """Uses Ansible's `!unsafe` tag."""
 
 
 _InventoryDumper.add_representer(
@@ -43,7 +41,7 @@ _InventoryDumper.add_representer(
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """Write the hosts as one group, with addresses unless the user's inventory has them."""
+    """Write one group, with addresses unless the user has an inventory."""
     members: dict[str, dict[str, object]] = {}
     for host in hosts:
         members[host.name] = {} if settings.inventory else _connection_variables(host, settings)
@@ -60,14 +58,14 @@ def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
 
 
 def has_safe_names(host: Host) -> bool:
-    """Whether name, address and user are safe as arguments."""
+    """Whether name, address and user are safe arguments."""
     words = (host.name, host.address, host.user or DEFAULT_SSH_USER)
     return all(_SAFE_ARGUMENT.fullmatch(word) for word in words)
 
 
 def _connection_variables(host: Host, settings: AnsibleSettings) -> dict[str, object]:
     variables: dict[str, object] = {"ansible_host": _UnsafeText(host.address)}
-    # Without --ssh-port and --ssh-user, ssh's configuration decides.
+    # Else ssh's configuration decides.
     if settings.port is not None:
         variables["ansible_port"] = host.port
     if settings.user is not None:
@@ -83,7 +81,6 @@ def _write_yaml(path: Path, document: object) -> None:
 
 
 def _mark_unsafe(value: object) -> object:
-    """Mark each text in a value as no template."""
     if isinstance(value, str):
         return _UnsafeText(value)
     if isinstance(value, Mapping):
@@ -96,7 +93,7 @@ def _mark_unsafe(value: object) -> object:
 def read_inventory(
     path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool
 ) -> Inventory:
-    """Read any inventory that Ansible can read, or raise `InventoryError`.
+    """Read an inventory through Ansible, or raise `InventoryError`.
 
     `by_ansible`: Ansible also runs the commands.
     """

@@ -1,6 +1,6 @@
 """Runs playbooks through ansible-runner.
 
-Files of a run may hold secrets: their folder is the owner's only, and removed at the end.
+A run's folder may hold secrets, so it is private and removed.
 """
 
 import os
@@ -35,9 +35,8 @@ _ERROR_STARTS = ("[ERROR]", "ERROR!", "fatal:")
 _CHECK_SECONDS: Final = 0.5
 _LONGEST_FAILURE: Final = 300
 _LONGEST_OUTPUT: Final = 400
-# For `python -c`, with PARENT PROGRAM [ARGUMENT]…: becomes a program that the kernel kills with its
-# parent. Elsewhere than on Linux it ends when no commands come. PARENT is compared, because process
-# 1 may be a container's.
+# For `python -c`, with PARENT PROGRAM [ARGUMENT]…: on Linux, the kernel kills the program with its
+# parent. PARENT is compared, because process 1 may be a container's.
 _TIED_TO_PARENT: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -50,9 +49,9 @@ _FAILURE_EVENTS: Final = ("runner_on_failed", "runner_item_on_failed", "runner_o
 
 
 class PlaybookRun:
-    """A playbook that runs on some hosts, in its own thread.
+    """A run of a playbook on some hosts, in its own thread.
 
-    The thread gives each event to `listener`, and calls `on_end` at the end.
+    The thread calls `listener` for events, and `on_end`.
     """
 
     def __init__(
@@ -65,10 +64,10 @@ class PlaybookRun:
         listener: Listener,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        # Removed by the thread, or by `cancel` if the thread has not started.
+        # Removed by the thread, or by `cancel` before `start`.
         with needing_temporary_folder("Ansible"):
             self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
-        # The exit status; None before the end, and if the run could not start.
+        # The exit status; None before the end, or without a start.
         self.status: int | None = None
         self._settings = settings
         self._playbook = playbook
@@ -76,26 +75,25 @@ class PlaybookRun:
         self._forks = max(1, forks)
         self._listener = listener
         self._on_end = on_end
-        # For ansible-playbook, in a shell's words.
         self._arguments = ""
         self._canceled = threading.Event()
         self._output: deque[str] = deque(maxlen=_LAST_LINES)
         self._thread = threading.Thread(target=self._run_playbook, name="ansible", daemon=True)
 
     def start(self, variables: Mapping[str, object]) -> None:
-        """Start the run; if this raises, `cancel` it. No variable is taken for a template."""
+        """Start the run; if this raises, `cancel` it."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
         words = ["-i", str(inventory), "--limit", TARGETS, "-e", f"@{file}"]
         words += ["--forks", str(self._forks)]
         if self._settings.inventory:
-            # The user's inventory says how to reach hosts, ours selects them.
+            # Ours only selects hosts of the user's.
             words = ["-i", str(self._settings.inventory.absolute()), *words]
         self._arguments = shlex.join(words)
         self._thread.start()
 
     def cancel(self) -> None:
-        """Cancel the run unless ended, and wait for its end."""
+        """Cancel the run and wait for its end."""
         self._canceled.set()
         has_started = self._thread.ident is not None
         if not has_started:
@@ -104,17 +102,17 @@ class PlaybookRun:
             self._thread.join(_CANCEL_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end; return whether it came in time."""
+        """Return whether the run ended in time."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     @property
     def last_output(self) -> str:
-        """What Ansible itself printed last, outside of tasks: why a run failed."""
+        """Ansible's last output outside of tasks: why a run failed."""
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
-                # From the error on: the last line alone would only quote the task.
+                # The last line alone would only quote the task.
                 return excerpt(" ".join(lines[number:]), _LONGEST_OUTPUT)
         return last_line("\n".join(lines), _LONGEST_OUTPUT) or f"exit status {self.status}"
 
@@ -147,9 +145,9 @@ class PlaybookRun:
             self._on_end()
 
     def _write_tied_ansible_playbook(self) -> None:
-        """Put a script before `ansible-playbook` in PATH: it ends Ansible with this process.
+        """Shadow `ansible-playbook` by a script that ends with this process.
 
-        ansible-runner lets Ansible survive a killed rollout.
+        Under ansible-runner, Ansible would survive a killed rollout.
         """
         folder = self.folder / "bin"
         folder.mkdir()
@@ -160,13 +158,13 @@ class PlaybookRun:
         program.chmod(0o700)
 
     def _on_status(self, status: Mapping[str, Any], runner_config: Any) -> None:
-        """Remove files that show the environment once Ansible runs."""
+        """Remove files that show the environment."""
         if status.get("status") == "running":
             shutil.rmtree(self.folder / "run" / "env", ignore_errors=True)
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
 
     def _on_event(self, event: Mapping[str, Any]) -> bool:
-        """Return False: ansible-runner must not keep the event."""
+        """Return False, so that ansible-runner does not keep the event."""
         output = event.get("stdout", "").strip()
         if output and event.get("event") in ("verbose", "error", "warning"):
             self._output.append(output)
@@ -208,7 +206,7 @@ class AnsiblePlaybooks:
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
-        """Run the occasion's playbook, if any; return why it failed, or empty."""
+        """Run the playbook, if any; return why it failed, or empty."""
         file = self._files.get(occasion)
         if file is None:
             return ""
@@ -227,15 +225,13 @@ class AnsiblePlaybooks:
                     return f"it did not finish within gates.hook-timeout {timeout:g}s"
         finally:
             run.cancel()
-        # Despite failures, if the playbook has rescued them; also without a matching host.
+        # Also if a failure was rescued, or no host matched.
         if run.status == 0:
             return ""
         return failures[0] if failures else run.last_output
 
 
 def _make_task_listener(notice: Callable[[str], None], failures: list[str]) -> Listener:
-    """Return a listener that notices each task's name, and adds to `failures`."""
-
     def note_event(event: Mapping[str, Any]) -> None:
         data = event.get("event_data") or {}
         task = excerpt(str(data.get("task") or ""))
@@ -251,6 +247,5 @@ def _make_task_listener(notice: Callable[[str], None], failures: list[str]) -> L
 
 def _why_task_failed(result: Mapping[str, Any]) -> str:
     reason = str(result.get("msg") or result.get("stderr") or "no reason given")
-    # ansible.builtin.assert adds the condition that was false.
     false_condition = result.get("assertion")
     return f"{reason}: {false_condition}" if false_condition else reason

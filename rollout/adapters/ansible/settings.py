@@ -1,4 +1,4 @@
-"""Settings for Ansible, from rollout's and the user's own configuration, which comes first."""
+"""Settings for Ansible; the user's own configuration comes first."""
 
 import configparser
 import importlib.resources
@@ -27,10 +27,9 @@ _MISSING = (
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
 _NO_FILE = Path("none")
 _VARIABLES = ("group_vars", "host_vars")
-# Ansible also loads them from the folder of a playbook. Its plugins take their options from
-# doc_fragments.
+# Ansible also loads them from a playbook's folder.
 _CODE = ("roles", "collections", "library", "module_utils", "doc_fragments", "*_plugins")
-# A connection must not outlive a boot, and must end if its host is gone.
+# A connection must not outlive a boot.
 _OWN_SSH_ARGUMENTS = (
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
@@ -46,30 +45,27 @@ _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
 class AnsibleSettings(Struct, frozen=True, dict=True):
     """How Ansible reaches hosts; None for what is not given."""
 
-    # If None, the Nodes are the inventory.
+    # None: the Nodes are the inventory.
     inventory: Path | None = None
     user: str | None = None
     port: int | None = None
     key_file: Path | None = None
     known_hosts: Path | None = None
-    # `none` is no file, as for ssh.
+    # `none`: no file.
     ssh_config: Path | None = None
     host_key_checking: HostKeyChecking = HostKeyChecking.STRICT
-    # The current folder, as Ansible sees it.
     folder: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def check_configuration(self) -> None:
-        """Raise an error without Ansible, or for unsafe or invalid configuration."""
+        """Raise an error without Ansible, or for unsafe configuration."""
         try:
             import ansible_runner  # noqa: F401, PLC0415 - loaded only when needed
         except ImportError as error:
             raise RolloutError(_MISSING, hint=_INSTALL) from error
         find_programs()
-        # Read for its errors.
         _ = self._config
         for file in (self.known_hosts, self.ssh_config, self.key_file):
-            # ssh reports missing ones.
             if file is not None and file.exists():
                 _check_file(file)
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
@@ -82,7 +78,7 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
     def variables(self, run_folder: Path | None = None) -> dict[str, str]:
         """Return additions to the environment of Ansible's programs.
 
-        `run_folder` is a playbook run's, with programs in `bin` and an `ssh_config`.
+        `run_folder` has `bin` and `ssh_config`.
         """
         program_folders = [str(find_programs()), self.environment.get("PATH", os.defpath)]
         if run_folder is not None:
@@ -93,19 +89,19 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
             "PATH": os.pathsep.join(program_folders),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_SSH_ARGS": shlex.join(self._ssh_arguments(run_folder)),
-            # ansible-runner passes on our environment: overwrite secrets.
+            # ansible-runner would pass on our secrets.
             **{name: "" for name in self.environment if is_secret(name)},
             **self._preferences(temporary_folder),
         }
         if self.key_file is not None:
-            # ssh gets it in quotes, and expands %h and the like.
+            # ssh would expand %h and the like.
             variables["ANSIBLE_PRIVATE_KEY_FILE"] = escape_quotes(str(self.key_file.absolute()))
         if self._config_file is not None:
             variables["ANSIBLE_CONFIG"] = str(self._config_file)
         return variables
 
     def ssh_config_text(self) -> str:
-        """Return ssh's configuration: the user's files, then the default user."""
+        """Return an ssh_config: the user's files, then the default user."""
         files = ["~/.ssh/config", "/etc/ssh/ssh_config"]
         if self.ssh_config == _NO_FILE:
             files = []
@@ -120,17 +116,15 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
         if run_folder is not None:
             arguments += ["-F", str(run_folder / "ssh_config")]
-        # ssh takes an option's first value, so the user's cannot override ours.
+        # For ssh, the first value counts, so ours do.
         user_arguments = self._user_value("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
         if user_arguments is None:
             return (*arguments, *_OWN_SSH_ARGUMENTS)
         return (*arguments, *shlex.split(user_arguments))
 
     def _preferences(self, temporary_folder: str) -> dict[str, str]:
-        """Return --ssh-user, --ssh-port and preferences that the user has not set."""
-        # Section and key in ansible.cfg, variable, preferred value.
+        # Section and key in ansible.cfg, variable, value.
         preferred = [
-            # A terminal merges stdout and stderr.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
             ("paramiko_connection", "pty", "ANSIBLE_PARAMIKO_PTY", "False"),
             ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
@@ -143,7 +137,7 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
                 "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED",
                 "True",
             ),
-            # The home folder, its default, may be read-only.
+            # The default, the home folder, may be read-only.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary_folder),
         ]
         preferences = {
@@ -158,14 +152,14 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
         return preferences
 
     def _user_value(self, section: str, key: str, variable: str) -> str | None:
-        """Return what the user has set, as a variable or in ansible.cfg."""
+        """Return the user's variable or setting in ansible.cfg."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property
     def _config_file(self) -> Path | None:
         """The file that Ansible would read.
 
-        `UsageError` if others may control it: its settings can run programs.
+        `UsageError` if others may write it: it can run programs.
         """
         configured = self.environment.get("ANSIBLE_CONFIG")
         if configured:
@@ -176,7 +170,6 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
                 return _check_file(named_file, _CONFIG_HINT)
         file_in_folder = self.folder / "ansible.cfg"
         if _is_readable(file_in_folder):
-            # Nobody named this file, so someone else may have put it there.
             _check_not_planted(file_in_folder)
             return file_in_folder
         home = Path(self.environment.get("HOME", "/"))
@@ -197,12 +190,11 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether Ansible would read the file, which may also be a pipe."""
     return os.access(path, os.R_OK) and not path.is_dir()
 
 
 def _check_file(file: Path, hint: str = "") -> Path:
-    """Return the file, or raise `UsageError` if others may control it."""
+    """Raise `UsageError` if others may control the file."""
     try:
         check_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
@@ -213,11 +205,10 @@ def _check_file(file: Path, hint: str = "") -> Path:
 
 
 def _check_not_planted(config: Path) -> None:
-    """Raise `UsageError` if another user may have put the file there."""
+    """Raise `UsageError` if another user may have put it there."""
     reason = why_maybe_planted(config)
     if not reason:
         return
-    # A file that others can write is refused in ANSIBLE_CONFIG, too.
     may_be_named = distrust_if_writable(config) is None
     use_hint = _USE_CONFIG_HINT if may_be_named else ""
     raise UsageError(
@@ -227,7 +218,7 @@ def _check_not_planted(config: Path) -> None:
 
 
 def check_inventory(path: Path, working_folder: Path) -> None:
-    """Raise `OSError` if others can write an inventory, or variables that Ansible finds for it."""
+    """Raise `OSError` if others can write the inventory or its variables."""
     check_tree(path)
     inventory_folder = path if path.is_dir() else path.parent
     for folder in (inventory_folder, working_folder):
@@ -235,20 +226,20 @@ def check_inventory(path: Path, working_folder: Path) -> None:
 
 
 def check_playbook(path: Path) -> None:
-    """Raise `OSError` if others can write a playbook, or what Ansible loads from its folder."""
+    """Raise `OSError` if others can write what Ansible would load."""
     check_tree(path)
     _check_matching_files(path.parent, (*_VARIABLES, *_CODE))
 
 
 def _check_matching_files(folder: Path, patterns: tuple[str, ...]) -> None:
-    """Raise `OSError` if others can write a file or folder with such a name."""
+    """Raise `OSError` if others can write such a file or folder."""
     for pattern in patterns:
         for found in folder.glob(pattern):
             check_tree(found)
 
 
 def find_programs() -> Path:
-    """Return the folder of Ansible's programs, beside this interpreter; or `RolloutError`."""
+    """Return the folder of Ansible's programs, or raise `RolloutError`."""
     folder = Path(sys.executable).parent
     if not (folder / "ansible-playbook").exists():
         raise RolloutError(_MISSING, hint=_INSTALL)
@@ -256,7 +247,7 @@ def find_programs() -> Path:
 
 
 def find_playbooks() -> Path:
-    """Return the folder of rollout's playbooks, installed or in a checkout."""
+    """Return the folder of rollout's playbooks."""
     package = Path(str(importlib.resources.files("rollout")))
     installed = package / "playbooks"
     return installed if installed.is_dir() else package.parent / "playbooks"

@@ -1,6 +1,6 @@
-"""Reads a calendar's freezes in a process with limits on CPU time and memory.
+"""Reads a calendar in a process with limits.
 
-A file can be small and still take hours, in libraries.
+A small file can take hours, in libraries.
 """
 
 import resource
@@ -23,7 +23,6 @@ _LOOK_BACK = timedelta(days=2)
 _LOOK_AHEAD = timedelta(days=731)
 _ALMOST_A_MINUTE = timedelta(seconds=59)
 _CPU_SECONDS = 20
-# For a busy machine, more than the CPU time.
 _LONGEST_WAIT = 600.0
 _MOST_MEMORY = 1 << 30
 _PROGRAM = worker_program(__name__)
@@ -41,12 +40,11 @@ class Answer(msgspec.Struct):
 
     freezes: tuple[str, ...] = ()
     problem: str = ""
-    # Empty unless the problem has its own.
     hint: str = ""
 
 
 def read_in_child(content: bytes, now: datetime, default_zone: str) -> Answer:
-    """Read a calendar in a child process, as `read_here`. Raises `OSError`."""
+    """Read a calendar in a child process. Raises `OSError`."""
     try:
         process = run_program(
             _PROGRAM,
@@ -56,7 +54,7 @@ def read_in_child(content: bytes, now: datetime, default_zone: str) -> Answer:
         )
     except subprocess.TimeoutExpired:
         return Answer(problem=TOO_LONG)
-    # Killed by a signal, as at the limit of CPU time.
+    # As at the limit of CPU time.
     if process.returncode < 0:
         return Answer(problem=TOO_LONG)
     if process.returncode:
@@ -66,12 +64,11 @@ def read_in_child(content: bytes, now: datetime, default_zone: str) -> Answer:
 
 
 def work() -> None:
-    """Read the calendar of the task on stdin, in the child process."""
+    """Do the task on stdin, in the child process."""
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Task)
     signal.signal(signal.SIGXCPU, _raise_out_of_time)
-    # The kernel kills it a second later, if a library catches the exception.
+    # In case a library catches the exception.
     _limit(resource.RLIMIT_CPU, task.cpu_seconds, task.cpu_seconds + 1)
-    # macOS refuses this limit.
     if sys.platform != "darwin":
         _limit(resource.RLIMIT_AS, _MOST_MEMORY, _MOST_MEMORY)
     answer = read_here(task.content, task.now, task.default_zone)
@@ -79,7 +76,6 @@ def work() -> None:
 
 
 def _limit(kind: int, soft: int, hard: int) -> None:
-    """Set a limit of this process, or keep a lower one."""
     _, highest = resource.getrlimit(kind)
     if highest != resource.RLIM_INFINITY:
         soft = min(soft, highest)
@@ -92,7 +88,7 @@ def _raise_out_of_time(*_: object) -> NoReturn:
 
 
 def read_here(content: bytes, now: datetime, default_zone: str) -> Answer:
-    """Read a calendar in this process, which may take hours."""
+    """Read a calendar here, which may take hours."""
     horizon = Interval(now - _LOOK_BACK, now + _LOOK_AHEAD)
     try:
         freezes = join_overlapping(read_occurrences(content, horizon, default_zone))
@@ -102,12 +98,12 @@ def read_here(content: bytes, now: datetime, default_zone: str) -> Answer:
     except (OutOfTimeError, MemoryError):
         return Answer(problem=TOO_LONG)
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        # A CalendarError is a ValueError; libraries raise the others for invalid files.
+        # From libraries, for invalid files; or CalendarError.
         return Answer(problem=str(error))
 
 
 def _freeze_text(interval: Interval) -> str:
-    """As in `2026-12-24T00:00..2026-12-27T00:00`, rounded outwards to minutes."""
+    """Round outwards to minutes."""
     return f"{_minute(interval.begin)}..{_minute(interval.end + _ALMOST_A_MINUTE)}"
 
 

@@ -1,4 +1,4 @@
-"""Evaluates the events of an iCalendar file (RFC 5545, 3.6.1)."""
+"""Evaluates VEVENTs (RFC 5545, 3.6.1)."""
 
 import re
 from collections import defaultdict
@@ -20,7 +20,7 @@ _TIME = r"\d{8}T\d{6}Z?"
 _DURATION = (
     r"\+?P(?=\d|T\d)(?:\d{1,6}W)?(?:\d{1,6}D)?(?:T(?=\d)(?:\d{1,6}H)?(?:\d{1,6}M)?(?:\d{1,6}S)?)?"
 )
-# By the parameter VALUE; empty without it.
+# By the parameter VALUE.
 _VALUE_PATTERNS = {
     "": rf"{_DATE}|{_TIME}",
     "DATE": _DATE,
@@ -39,7 +39,7 @@ _TIME_PROPERTIES = frozenset(
 )
 _AT_MOST_ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
 _LIST_PROPERTIES = frozenset({"RDATE", "EXDATE"})
-# In RFC 5545, 7986, 9073 and 9253, without effect on times.
+# In RFC 5545, 7986, 9073 and 9253.
 _PROPERTIES_WITHOUT_EFFECT = frozenset(
     {
         *("ATTACH", "ATTENDEE", "CALENDAR-ADDRESS", "CATEGORIES", "CLASS", "COLOR", "COMMENT"),
@@ -53,7 +53,7 @@ _PROPERTIES_WITHOUT_EFFECT = frozenset(
 _INNER_BLOCKS = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
 _LAST_OF_DAY = _DAY - timedelta.resolution
-# Zones must not move times out of `datetime`'s range.
+# Zones must not leave `datetime`'s range.
 _EARLIEST = datetime(1, 1, 3, tzinfo=UTC)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -63,13 +63,13 @@ _FoldKey = tuple[datetime, int]
 
 
 class CalendarEvent(Struct, frozen=True, dict=True):
-    """An event, which may recur. Without a zone it is in the calendar's."""
+    """An event, which may recur."""
 
     block: Block
     zones: Zones
 
     def check(self) -> None:
-        """Raise `CalendarError` for what is invalid or not understood."""
+        """Raise `CalendarError` for what is not understood."""
         for inner in self.block.blocks:
             if inner.name not in _INNER_BLOCKS and not inner.name.startswith("X-"):
                 inner.refuse("a VEVENT cannot contain this component")
@@ -80,7 +80,6 @@ class CalendarEvent(Struct, frozen=True, dict=True):
             ):
                 line.refuse("this property is unknown or not supported")
         for name in _AT_MOST_ONCE:
-            # Raises an error for a second one.
             self.block.one(name)
         if self.block.one("DTSTART") is None:
             self.block.refuse("it has no DTSTART")
@@ -88,7 +87,6 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         if end and self.block.one("DURATION"):
             end.refuse("only one of DTEND and DURATION is allowed")
         if self.recurrence_id:
-            # Raises an error for an invalid value.
             self._values_of(self.recurrence_id)
             if not self.uid:
                 self.block.refuse("it has a RECURRENCE-ID, but no UID")
@@ -96,7 +94,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
 
     @property
     def uid(self) -> str:
-        """The UID, which events that replace an occurrence share, or empty."""
+        """The UID, which replacing events share, or empty."""
         line = self.block.one("UID")
         return line.value if line else ""
 
@@ -108,7 +106,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
 
     @property
     def recurrence_id(self) -> ContentLine | None:
-        """The start of the repeating event's occurrence that this event replaces, or None."""
+        """The start of the occurrence that this event replaces, or None."""
         return self.block.one("RECURRENCE-ID")
 
     @cached_property
@@ -135,18 +133,18 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         ]
 
     def occurrences(self, replaced: Iterable[ContentLine], horizon: Interval) -> Iterator[Interval]:
-        """Yield the occurrences within the horizon, except the replaced ones."""
+        """Yield the occurrences that are not replaced."""
         first = _local_time(self.start, self._zone)
         horizon_end = _local_time(horizon.end, self._zone)
         length_by_clocks = self._first_end - first
         period_ends = self._period_ends()
         for local_begin in self._occurrence_starts(first, period_ends, replaced):
-            # The starts are in order, and may be endless.
+            # In order, maybe endless.
             if local_begin > horizon_end:
                 return
             begin = _to_utc(local_begin, self._zone)
             ends = [*period_ends.get(_fold_key(local_begin), ())]
-            # If clocks change during the event, elapsed and clock time differ. The longer counts.
+            # If clocks change meanwhile, the longer of both counts.
             ends.append(_to_utc(_add_clamped(local_begin, length_by_clocks), self._zone))
             if not self._is_whole_days:
                 ends.append(begin + min(self._elapsed_length, _LATEST - begin))
@@ -157,7 +155,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
     def _occurrence_starts(
         self, first: datetime, periods: Iterable[_FoldKey], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
-        """Yield the local starts in order, without those in EXDATE or `replaced`."""
+        """Yield the local starts in order, without excluded ones."""
         rules = list(self._starts_by_rule(first))
         dates = [first, *(begin for begin, _ in periods)]
         for line in self.block.all("RDATE"):
@@ -168,7 +166,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
             for line in (*self.block.all("EXDATE"), *replaced)
             for begin in self._local_times_of(line)
         }
-        # Not by dateutil's rruleset, which would drop one of two equal local times.
+        # dateutil's rruleset drops one of two equal local times.
         for begin in merge(sorted(dates, key=_fold_key), *rules, key=_fold_key):
             if _fold_key(begin) not in excluded:
                 yield begin
@@ -179,13 +177,13 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         for line in self.block.all("RRULE"):
             rule = read_rule(line, is_whole_days=self._is_whole_days)
             starts = rrulestr(rule.text, dtstart=first)
-            # Set here, because dateutil refuses an UNTIL in another form than DTSTART.
+            # dateutil refuses an UNTIL unlike DTSTART.
             if rule.until:
                 starts = starts.replace(until=self._rule_end(line, rule))
             yield starts
 
     def _period_ends(self) -> dict[_FoldKey, list[datetime]]:
-        """Return the ends, in UTC, of RDATE's periods, by local start."""
+        """Return UTC ends of RDATE's periods, by local start."""
         ends = defaultdict[_FoldKey, list[datetime]](list)
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end_or_length in cast("Sequence[Period]", self._values_of(line)):
@@ -197,7 +195,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
     def _ends_of_period(
         self, line: ContentLine, begin: datetime, end_or_length: datetime | timedelta
     ) -> Iterator[datetime]:
-        """Yield the end; for a length, the ends by elapsed time and by clock time."""
+        """Yield the end; for a length, by elapsed and by clock time."""
         end = end_or_length
         if isinstance(end, timedelta):
             elapsed_end = _add_clamped(_instant_in_utc(begin, self._zone), end)
@@ -212,8 +210,8 @@ class CalendarEvent(Struct, frozen=True, dict=True):
     def _rule_end(self, line: ContentLine, rule: RecurrenceRule) -> datetime:
         """Return UNTIL as a local time.
 
-        In another form than DTSTART it means the latest possible. Google and Outlook write dates
-        for events with times, Exchange times for whole days.
+        If it is unlike DTSTART, the latest possible: Google and Outlook write dates for times,
+        Exchange times for whole days.
         """
         if not _VALUE_LIST_PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
             line.refuse("UNTIL is neither a date nor a time")
@@ -224,7 +222,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         as_written = until.replace(tzinfo=None)
         by_clocks = _local_time(until.replace(tzinfo=until.tzinfo or UTC), self._zone)
         if by_clocks.fold:
-            # UNTIL is in a repeated hour, whose first pass is all before it.
+            # In a repeated hour, whose first pass is before UNTIL.
             repeated = by_clocks.replace(fold=0)
             by_clocks += _to_utc(by_clocks, self._zone) - _to_utc(repeated, self._zone)
         if self._is_whole_days:
@@ -234,7 +232,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         return max(as_written, by_clocks) if self._own_zone else as_written
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
-        """Return the value; `CalendarError` if not in DTSTART's form."""
+        """Return the value; `CalendarError` if it is unlike DTSTART."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time is self._is_whole_days:
             line.refuse("it must be a date if DTSTART is a date, and a time if DTSTART is a time")
@@ -244,7 +242,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
 
     @cached_property
     def _first_end(self) -> datetime:
-        """The first occurrence's end, a local time without a `tzinfo`."""
+        """Local, without a `tzinfo`."""
         first = _local_time(self.start, self._zone)
         line = self.block.one("DTEND")
         if line:
@@ -259,20 +257,18 @@ class CalendarEvent(Struct, frozen=True, dict=True):
 
     @cached_property
     def _elapsed_length(self) -> timedelta:
-        """How much time passes during the first occurrence, also if clocks change in it."""
+        """The time that passes, even if clocks change."""
         line = self.block.one("DURATION")
         if line:
             return cast("timedelta", self._values_of(line)[0])
         line = self.block.one("DTEND")
         end = self._single_date(line) if line else self._first_end
-        # DTEND may have its own zone.
         return _instant_in_utc(end, self._zone) - _instant_in_utc(self.start, self._zone)
 
     def _check_length(self) -> None:
         line = self.block.one("DTEND") or self.block.one("DURATION")
         if line is None:
             return
-        # Raises an error for another form than DTSTART's.
         _ = self._first_end
         if self._elapsed_length < timedelta():
             line.refuse("the event ends before it begins")
@@ -322,9 +318,9 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return the wall-clock time in this zone, without a `tzinfo`.
+    """Return wall-clock time without a `tzinfo`.
 
-    A date becomes its midnight. A time without a zone is local already.
+    A date becomes midnight; a time without a zone is local.
     """
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
@@ -333,12 +329,12 @@ def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
     try:
         return day_or_time.astimezone(zone).replace(tzinfo=None)
     except OverflowError:
-        # In the years 1 and 9999, some hours do not matter.
+        # Hours do not matter in the years 1 and 9999.
         return day_or_time.replace(tzinfo=None)
 
 
 def _fold_key(local: datetime) -> _FoldKey:
-    """Return a key that tells apart two equal local times, after clocks were set back."""
+    """Tell apart two equal local times after a clock change."""
     return local, local.fold
 
 
@@ -350,14 +346,13 @@ def _add_clamped(begin: datetime, length: timedelta) -> datetime:
 
 
 def _instant_in_utc(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return a time or a day's start in UTC; `zone` if it has none."""
     if isinstance(day_or_time, datetime) and day_or_time.tzinfo:
         return _to_utc(day_or_time, day_or_time.tzinfo)
     return _to_utc(_local_time(day_or_time, zone), zone)
 
 
 def _to_utc(local: datetime, zone: tzinfo) -> datetime:
-    """Return a local time in UTC. `fold` is 1 for the second of two equal ones."""
+    """Convert; `fold` is 1 for the second of two equal local times."""
     try:
         return min(max(local.replace(tzinfo=zone).astimezone(UTC), _EARLIEST), _LATEST)
     except OverflowError:

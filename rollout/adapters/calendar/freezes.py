@@ -6,7 +6,7 @@ from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.input_trust import hint_of
 from rollout.errors import UsageError
 
-# Ten thousand events, which take some seconds.
+# Ten thousand events: some seconds.
 _LARGEST = 4 << 20
 _HINT = (
     "gates.calendar takes an iCalendar file (.ics), as calendar programs export it. Without such a"
@@ -15,10 +15,9 @@ _HINT = (
 
 
 def read_calendar(path: Path, now: datetime, default_zone: str) -> tuple[str, ...]:
-    """Return events as freezes such as `2026-12-24T00:00..2026-12-27T00:00`, or `UsageError`.
+    """Return freezes as `2026-12-24T00:00..2026-12-27T00:00`, or `UsageError`.
 
-    From two days before `now` to two years after it. A calendar without a zone is in the default
-    zone; if that is empty, in this machine's.
+    From two days before `now` to two years after. `default_zone`: empty for this machine's.
     """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.NOT_WRITABLE_BY_OTHERS)

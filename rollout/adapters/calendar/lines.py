@@ -15,7 +15,6 @@ _LINE = re.compile(
 )
 _PARAMETERS = re.compile(rf";({_PARAMETER})")
 _LONGEST_QUOTE = 60
-# Real ones nest three deep: an event's alarm.
 _DEEPEST_NESTING = 10
 
 
@@ -25,26 +24,26 @@ TOO_LONG = (
 
 
 class OutOfTimeError(BaseException):
-    """This process has used all its CPU time. Not an `Exception`, which libraries may catch."""
+    """All CPU time is used. Libraries may catch an `Exception`."""
 
 
 class CalendarError(ValueError):
-    """A calendar is invalid or not understood, at this line."""
+    """A calendar is invalid at this line."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
 
 
 class ContentLine(Struct, frozen=True):
-    """A property, which may be folded over several lines of the file."""
+    """A property, maybe folded over several lines."""
 
-    # Of the first line.
+    # The first.
     number: int
-    # In capitals, as are parameters' names.
+    # In capitals, like parameters' names.
     name: str
     parameters: Mapping[str, str]
     value: str
-    # All of it, unfolded.
+    # Unfolded.
     text: str
 
     def refuse(self, why: str) -> NoReturn:
@@ -56,7 +55,7 @@ class ContentLine(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """A component, such as a calendar or an event: what is between BEGIN and END."""
+    """A component: what is between BEGIN and END."""
 
     name: str
     number: int
@@ -68,7 +67,7 @@ class Block(Struct, frozen=True):
         return (line for line in self.lines if line.name == name)
 
     def one(self, name: str) -> ContentLine | None:
-        """Return the property, if any; `CalendarError` for two."""
+        """Return the property, or None; `CalendarError` for two."""
         lines = list(self.all(name))
         if len(lines) > 1:
             lines[1].refuse(f"this is the second {name} in one {self.name}")
@@ -80,21 +79,21 @@ class Block(Struct, frozen=True):
 
     @contextmanager
     def blamed_for_timeout(self) -> Iterator[None]:
-        """Turn an `OutOfTimeError` into a `CalendarError` about this block."""
+        """Turn an `OutOfTimeError` into a `CalendarError`."""
         try:
             yield
         except OutOfTimeError:
             self.refuse(TOO_LONG)
 
     def text(self) -> str:
-        """Return the block as text of iCalendar."""
+        """Return iCalendar text."""
         inner = (block.text() for block in self.blocks)
         lines = (f"{line.text}\r\n" for line in self.lines)
         return "".join((f"BEGIN:{self.name}\r\n", *lines, *inner, f"END:{self.name}\r\n"))
 
 
 def read_calendar_block(content: bytes) -> Block:
-    """Parse a file; return its only VCALENDAR, or raise `CalendarError`."""
+    """Return the only VCALENDAR, or raise `CalendarError`."""
     root = Block("", 1)
     open_blocks = [root]
     for number, raw in _unfold_lines(content):
@@ -130,7 +129,7 @@ def _only_calendar(blocks: list[Block]) -> Block:
 
 
 def _unfold_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield unfolded lines and their numbers, without empty ones. A fold may split a character."""
+    """Yield lines with numbers. A fold may split a character."""
     lines: list[tuple[int, list[bytes]]] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         line = raw.removesuffix(b"\r")
@@ -143,7 +142,6 @@ def _unfold_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_line(number: int, raw: bytes) -> ContentLine:
-    """Parse an unfolded line, such as `DTSTART;TZID=Europe/Berlin:20261224T180000`."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

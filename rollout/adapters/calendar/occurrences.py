@@ -1,4 +1,4 @@
-"""Reads the events of an iCalendar file (RFC 5545).
+"""Reads events of an iCalendar file.
 
 What is not understood is an error: a freeze would be missing.
 """
@@ -11,13 +11,12 @@ from rollout.adapters.calendar.zones import read_zones
 from rollout.model.text import grouped
 from rollout.model.timestamps import Interval
 
-# Other methods do not list events.
 _LISTING_METHODS = ("PUBLISH", "REQUEST")
 _IGNORED_BLOCKS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
 
 def read_occurrences(content: bytes, horizon: Interval, default_zone: str) -> Iterator[Interval]:
-    """Yield when events that are not canceled take place."""
+    """Yield when events take place."""
     calendar = read_calendar_block(content)
     zones = read_zones(calendar, default_zone)
     _check_calendar(calendar)
@@ -27,17 +26,16 @@ def read_occurrences(content: bytes, horizon: Interval, default_zone: str) -> It
             event.check()
     replaced = _replaced_occurrences(events)
     for event in events:
-        # Events that replace an occurrence have the same UID.
         replaced_of_event = () if event.recurrence_id else replaced.get(event.uid, ())
         with event.block.blamed_for_timeout():
             occurrences = list(event.occurrences(replaced_of_event, horizon))
-        # A canceled event is evaluated for its errors.
+        # Evaluated for its errors.
         if not event.is_cancelled:
             yield from occurrences
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
-    """Return the replaced occurrences by the repeating event's UID."""
+    """Return replaced occurrences by UID."""
     replaced = grouped((event.uid, event.recurrence_id) for event in events if event.recurrence_id)
     repeating = set[str]()
     for event in events:

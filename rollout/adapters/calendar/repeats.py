@@ -1,6 +1,6 @@
-"""Checks recurrence rules against RFC 5545 (3.3.10).
+"""Checks recurrence rules (RFC 5545, 3.3.10).
 
-dateutil accepts a month 13, and an interval of 0 that never ends.
+dateutil accepts a month 13, and an endless interval of 0.
 """
 
 import re
@@ -12,21 +12,17 @@ from rollout.adapters.calendar.lines import ContentLine
 
 _FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
 _DAY = "MO|TU|WE|TH|FR|SA|SU"
-# As in `MO`, or `-1FR` for the last Friday.
+# `-1FR`: the last Friday.
 _WEEKDAY = re.compile(rf"(?:[+-]?(?P<ordinal>\d{{1,2}}))?(?:{_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _HIGHEST_ORDINALS = {"YEARLY": 53, "MONTHLY": 5}
-# How often an event may occur a day.
 _MOST_PER_DAY = 24
 
 
 class _NumberRange(Struct, frozen=True):
-    """Valid numbers of a list, and frequencies that allow it."""
-
     least: int
     most: int
-    # Negative numbers count back from the end.
     may_count_back: bool = False
     frequencies: tuple[str, ...] = _FREQUENCIES
 
@@ -63,7 +59,7 @@ class RecurrenceRule(Struct, frozen=True):
 def read_rule(
     line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES, *, is_whole_days: bool = False
 ) -> RecurrenceRule:
-    """Return the rule of a line, or raise `CalendarError`. `is_whole_days`: DTSTART is a date."""
+    """Return the rule, or raise `CalendarError`. `is_whole_days`: of DTSTART."""
     parts = _split_parts(line)
     frequency = parts.get("FREQ", "")
     if frequency not in frequencies:
@@ -100,14 +96,12 @@ def _check_times(line: ContentLine, parts: Mapping[str, str], *, is_whole_days: 
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
         if name in parts and is_whole_days:
             line.refuse(f"{name} cannot be used in an all-day event")
-        # An absent part counts as one.
         times_a_day *= parts.get(name, "").count(",") + 1
     if times_a_day > _MOST_PER_DAY:
         line.refuse(f"it repeats more than {_MOST_PER_DAY} times a day")
 
 
 def _split_parts(line: ContentLine) -> Mapping[str, str]:
-    """Return the parts of a rule such as `FREQ=WEEKLY;BYDAY=MO,FR` by name."""
     known = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_LISTS}
     parts = dict[str, str]()
     for written in line.value.upper().removesuffix(";").split(";"):

@@ -1,5 +1,3 @@
-"""The time zones of an iCalendar file: from the IANA database, Windows or the file."""
-
 import os
 from datetime import tzinfo
 from zoneinfo import ZoneInfo
@@ -13,7 +11,6 @@ from rollout.planning.eligibility.windows import check_zone
 
 _CALENDAR_ZONE = "X-WR-TIMEZONE"
 _PARTS = ("STANDARD", "DAYLIGHT")
-# Raised by icalendar and dateutil.
 _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 
 
@@ -28,8 +25,8 @@ class Zones(Struct, frozen=True):
 def read_zones(calendar: Block, default_zone: str) -> Zones:
     """Return a calendar's zones, or raise `CalendarError`.
 
-    Outlook defines only the events' zone, so a single definition is the calendar's zone. Without
-    one it is the default; if that is empty, this machine's.
+    A single definition is the calendar's zone, as in Outlook's files. Without one it is the
+    default, or if empty, this machine's.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
     defined_in_file = _register(blocks)
@@ -42,7 +39,7 @@ def read_zones(calendar: Block, default_zone: str) -> Zones:
 
 
 def _zone_of_machine() -> tzinfo:
-    """Return this machine's zone; `UsageError` for an invalid TZ, which C takes for UTC."""
+    """Return this machine's zone; `UsageError` for an invalid TZ."""
     from dateutil.tz import gettz, tzlocal, tzstr  # noqa: PLC0415 - slow to import
 
     written = os.environ.get("TZ", "").removeprefix(":")
@@ -51,16 +48,16 @@ def _zone_of_machine() -> tzinfo:
         zone = gettz(written)
     except (ValueError, OSError, Warning):
         zone = None
-    # In POSIX a quoted abbreviation is valid, as in <+0330>-3:30, which dateutil may not know.
+    # Valid in POSIX, but dateutil may not know it: <+0330>-3:30.
     if not written or written.startswith("<"):
         return zone or tzlocal()
-    # The C library uses any word as an abbreviation, and then dateutil knows it.
+    # C takes any word as an abbreviation, and dateutil follows.
     if zone is None or isinstance(zone, tzlocal):
         raise UsageError(
             f"the variable TZ is {written!r}, which is not a time zone",
             hint="Use a name from the IANA time zone database, such as TZ=Europe/Berlin.",
         )
-    # By default, dateutil reads UTC+3 the other way round.
+    # dateutil reads UTC+3 the other way round.
     return tzstr(written, posix_offset=True) if isinstance(zone, tzstr) else zone
 
 
@@ -75,7 +72,7 @@ def _find_zone(line: ContentLine, defined_in_file: frozenset[str]) -> tzinfo:
 
 
 def _register(blocks: list[Block]) -> frozenset[str]:
-    """Make icalendar forget other files' zones and know this file's; return their names."""
+    """Replace the zones that icalendar knows; return their names."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]
