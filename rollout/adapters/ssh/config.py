@@ -1,7 +1,7 @@
 """Applies an OpenSSH client configuration to hosts.
 
 `ssh -G` evaluates it, once (6 ms of CPU) for all hosts that it treats alike. Unsupported options
-are refused if they change the host or the login. OpenSSH's client connects to jump hosts.
+are refused if they matter.
 """
 
 import getpass
@@ -40,12 +40,11 @@ from rollout.model.host import (
     is_address_or_name,
 )
 
-# They change the connection, the login or the host keys' check.
+# These change the connection, login or host keys' check.
 _REFUSED = (
     *("bindaddress", "bindinterface", "certificatefile", "knownhostscommand"),
     *("pkcs11provider", "proxyusefdpass", "revokedhostkeys", "securitykeyprovider"),
 )
-# They set fields of `Host`.
 _FOLLOWED = (
     *(*FILE_LISTS, "hostname", "port", "user", "hostkeyalias", "connecttimeout"),
     *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
@@ -58,7 +57,7 @@ _UNSUPPORTED_HINT = (
     " --ssh-config FILE, or no configuration with --ssh-config none."
 )
 _NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config none."
-# Their values come from the cluster or an inventory, and may become words of a local command.
+# Values from outside, which may become words of a local command.
 _UNTRUSTED_TOKENS = frozenset("nhr")
 _SAFE_IN_COMMAND = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
@@ -80,10 +79,10 @@ def with_ssh_config(
     *,
     from_inventory: bool = False,
 ) -> Mapping[str, Host]:
-    """Return the hosts with settings from the configuration, or raise `InputError`.
+    """Return the hosts with settings, or raise `InputError`.
 
     `path` None means ssh's own files. Only an empty user, port 0 and the address are replaced, but
-    no address `from_inventory`. `announce` gets messages of slow work and ignored files.
+    no address `from_inventory`.
     """
     files = config_files(path)
     with_defaults = {name: _with_defaults(host) for name, host in hosts.items()}
@@ -108,9 +107,9 @@ def _with_defaults(host: Host) -> Host:
 
 
 class ConfigFiles(Struct, frozen=True):
-    """The files of an OpenSSH client configuration."""
+    """Files of an OpenSSH client configuration."""
 
-    # The operator's, or else ~/.ssh/config.
+    # The operator's, else ~/.ssh/config.
     own: Path | None
     system: Path | None = None
     trust: Trust = Trust.NOT_WRITABLE_BY_OTHERS
@@ -120,16 +119,16 @@ class ConfigFiles(Struct, frozen=True):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Arguments that make `ssh` read the same files."""
+        """Arguments to make `ssh` read the same files."""
         return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
 
     def read_text(self) -> str:
-        """Return a configuration with the own file's text, which includes the system's file.
+        """Return the own file's text, which includes the system's.
 
-        Its last lines set rollout's default user. Raises `InputError`.
+        Its last lines set the default user. Raises `InputError`.
         """
         try:
-            # Checked here: ssh -F checks only the files that this one includes.
+            # ssh -F checks only the files that this one includes.
             content = read_input(self.own, trust=self.trust) if self.own else b""
         except OSError as error:
             hint = hint_of(error, "Specify another file with --ssh-config.")
@@ -142,7 +141,7 @@ class ConfigFiles(Struct, frozen=True):
 def config_files(path: Path | None) -> ConfigFiles | None:
     """Return the named file, else those that `ssh` reads, or None.
 
-    `ssh` reads the files in the account's home. If HOME is another folder, only its file is used.
+    `ssh` uses the account's home. If HOME is another folder, only its file counts.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
@@ -157,7 +156,7 @@ def _account_home() -> Path | None:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        # A pod's user may have no account. ssh then refuses to work.
+        # ssh then refuses to work.
         return None
 
 
@@ -175,7 +174,7 @@ def _with_evaluated_settings(
     if not hosts:
         return {}
     with needing_temporary_folder("ssh"), NamedTemporaryFile() as copy:
-        # Not a pipe, because `Match final` has ssh read it twice.
+        # `Match final` has ssh read it twice, so not a pipe.
         copy.write(configuration)
         copy.flush()
         name_in_messages = str(files.own or files.system)
@@ -184,7 +183,7 @@ def _with_evaluated_settings(
 
 
 def _check_address_and_user(host: Host) -> None:
-    """Raise `InputError` unless both are safe as arguments of ssh."""
+    """Raise `InputError` for unsafe arguments of ssh."""
     if not is_address_or_name(host.address):
         message = f"{host.name}: {host.address!a} is not a host name or address"
         raise InputError(message)
@@ -201,12 +200,11 @@ def _configure_hosts(
     *,
     from_inventory: bool,
 ) -> dict[str, Host]:
-    """Ask ssh about each host, and apply the answers."""
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
-    # Any login will do: ssh reads included files even in blocks that do not match.
+    # ssh reads included files even in blocks that do not match.
     any_user, any_port = next(iter(logins))
     client.learn_patterns(any_user, any_port)
-    # No line names NOBODY, so ssh prints what the files set for every host.
+    # No line names NOBODY, so this is what the files set for every host.
     common_settings = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
     runs = client.count_runs(host.address for host in hosts.values())
     if runs >= _SLOW_FROM:
@@ -217,7 +215,7 @@ def _configure_hosts(
         asked_name, settings = _ask_about_host(host, client, common)
         asked_by_node_name = asked_name != host.address
         if from_inventory and asked_by_node_name:
-            # An inventory's address wins, as in `ssh -o HostName=ADDRESS NAME`.
+            # As in `ssh -o HostName=ADDRESS NAME`.
             settings = {**settings, "hostname": (host.address,)}
         return _configure_host(host, asked_name, settings, files)
 
@@ -226,7 +224,7 @@ def _configure_hosts(
 
 
 def _configure_host(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
-    """Apply ssh's answer about `asked_name`: the Node's name or the address."""
+    """`asked_name` is the Node's name or the address."""
     for keyword in _REFUSED:
         if _first_value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
             message = f"{files} sets {keyword} for {host.name}, which is not supported"
@@ -239,15 +237,15 @@ def _configure_host(host: Host, asked_name: str, settings: Settings, files: Conf
 
 
 def _ask_about_host(host: Host, client: Client, common: Settings) -> tuple[str, Settings]:
-    """Ask ssh about the host's name, or its address if the files do not mention the name.
+    """Ask about the name, or if the files do not mention it, the address.
 
-    Returns what was asked about, and its settings.
+    Returns which, with its settings.
     """
     # Other names might be options of ssh.
     may_ask_about_name = is_address_or_name(host.name) and host.name != host.address
     if may_ask_about_name:
         settings: Settings | None = None
-        # If this fails, asking about the address fails too, and raises the error.
+        # Asking about the address fails, too, and raises the error.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)
         if settings is not None and _has_own_settings(host.name, settings, common):
@@ -256,10 +254,9 @@ def _ask_about_host(host: Host, client: Client, common: Settings) -> tuple[str, 
 
 
 def _has_own_settings(name: str, settings: Settings, common: Settings) -> bool:
-    """Whether the files set other values for this name than for every host."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
-        # Some values repeat the name that ssh was asked about: NOBODY for the common ones.
+        # Values may repeat the asked name.
         common_values = [value.replace(NOBODY, name).lower() for value in common.get(keyword, ())]
         if values != common_values:
             return True
@@ -268,7 +265,7 @@ def _has_own_settings(name: str, settings: Settings, common: Settings) -> bool:
 
 def _with_settings(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
     hostname = _first_value(settings, "hostname", asked_name)
-    # Without a HostName in the files, ssh repeats the Node's name, which may not resolve.
+    # Without a HostName, ssh repeats the Node's name, which may not resolve.
     repeats_node_name = asked_name == host.name and hostname == host.name
     configured = replace(
         host,
@@ -288,7 +285,6 @@ def _with_settings(host: Host, asked_name: str, settings: Settings, files: Confi
 
 
 def _tokens(host: Host, asked_name: str) -> Mapping[str, str]:
-    """Return the values of ssh_config's tokens, by the letter after `%`."""
     return {
         "%": "%",
         "d": str(Path.home()),
@@ -305,9 +301,9 @@ def _first_value(settings: Settings, keyword: str, default: str = "") -> str:
 
 
 def _known_hosts_files(settings: Settings) -> HostKeyFiles | None:
-    """Return the configuration's known_hosts files, or None if it names none.
+    """Return the named files, or None if none is named.
 
-    ssh has replaced their tokens, so a remaining % belongs to a file's name.
+    ssh has replaced their tokens.
     """
     if not any(keyword in settings for keyword in FILE_LISTS):
         return None
@@ -322,8 +318,6 @@ def _expand_home(files: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _expand(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace tokens: `%h:%p` becomes `10.0.0.1:22`."""
-
     def value_of_token(match: re.Match[str]) -> str:
         token, letter = match[0], match[1]
         if letter not in tokens:
@@ -334,7 +328,7 @@ def _expand(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def _expand_in_command(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace tokens in a shell's command; `InputError` for values of special characters."""
+    """Raise `InputError` for special characters of a shell."""
     for letter in _TOKEN.findall(text):
         if letter not in _UNTRUSTED_TOKENS:
             continue
@@ -355,7 +349,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
     files = tuple(file for file in values if file != NO_VALUE)
     only_none_is_set = bool(values) and not files
     return Identities(
-        # Without any file, the default ones would be used, which `IdentityFile none` forbids.
+        # The default ones, which `IdentityFile none` forbids, would be used.
         files=(NO_VALUE,) if only_none_is_set else files,
         agent=_agent_socket(_first_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
         only=_first_value(settings, "identitiesonly") in ("yes", "true"),
@@ -363,7 +357,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
 
 
 def _agent_socket(value: str, tokens: Mapping[str, str]) -> str | None:
-    """Return the agent's socket; None for SSH_AUTH_SOCK's, empty for no agent."""
+    """Return the socket; None for SSH_AUTH_SOCK's, empty for no agent."""
     if value == "SSH_AUTH_SOCK":
         return None
     if value == NO_VALUE:
@@ -377,7 +371,7 @@ def _agent_socket(value: str, tokens: Mapping[str, str]) -> str | None:
 def _proxy_command(
     settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the command whose stdin and stdout are the connection; empty for a direct one."""
+    """Return a command that is the connection; empty for a direct one."""
     jump = _first_value(settings, "proxyjump", NO_VALUE)
     command = _first_value(settings, "proxycommand", NO_VALUE)
     if jump == NO_VALUE:
@@ -387,16 +381,15 @@ def _proxy_command(
     jumps = _expand_in_command(jump, tokens).split(",")
     *earlier_jumps, last_jump = (name.strip() for name in jumps)
     jump_option = ("-J", ",".join(earlier_jumps)) if earlier_jumps else ()
-    # The last jump host connects to the host, and ssh passes the bytes on.
     forward_option = ("-W", _expand_in_command("[%h]:%p", tokens))
     options = (*files.arguments, "-o", "BatchMode=yes", *jump_option, *forward_option)
     return (PROGRAM, *options, *_destination(last_jump))
 
 
 def _destination(jump: str) -> tuple[str, ...]:
-    """Return ssh's arguments for a jump host such as `admin@[::1]:22`.
+    """Return ssh's arguments for a jump host, as `admin@[::1]:22`.
 
-    Not one argument, `ssh://…`, in which OpenSSH 9.2 would refuse an IPv6 address.
+    OpenSSH 9.2 would refuse an IPv6 address in `ssh://…`.
     """
     match = _JUMP.fullmatch(jump)
     if match is None:

@@ -1,4 +1,4 @@
-"""One SSH connection through paramiko, whose socket has one deadline for everything.
+"""An SSH connection through paramiko, with one deadline.
 
 paramiko's timeouts count each wait by itself, and none covers the answer to an exec request.
 """
@@ -41,13 +41,13 @@ from rollout.model.host import Host
 from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
-# What sshd says, or ssh of a jump host, while too many logins are in progress.
+# Of sshd, or ssh to a jump host, while too many log in.
 _BUSY_GREETINGS = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _BUSY_JUMP_HOST = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536
-# sshd's reason at MaxAuthTries.
+# sshd's, at MaxAuthTries.
 _TOO_MANY_KEYS = "Too many authentication failures"
-# paramiko's, if the command has sent none.
+# paramiko's, without a status.
 _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
 # In bytes.
@@ -55,26 +55,25 @@ _OUTPUT_LIMIT = 1 << 20
 _TOO_MUCH_OUTPUT = f"the host printed more than {_OUTPUT_LIMIT} bytes"
 # Only the socket's deadline counts.
 _NEVER = 24 * 3600.0
-# Between attempts to open a second session.
+# Between attempts at a second session.
 _SESSION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
-# Fast, so first; then paramiko's order.
 _FAST_KEX = ("curve25519-sha256@libssh.org",)
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
-# In the list of key exchanges.
+# Not key exchanges, though listed.
 _EXTENSION = re.compile(r"^ext-info-|^kex-strict-")
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 
 class _TimerlessPacketizer(Packetizer):
-    """Has no timer thread: the socket has the deadline."""
+    """The socket has the deadline instead of a timer thread."""
 
     def start_handshake(self, timeout: float) -> None:
         """Start no timer."""
 
 
 class _EarlyEventHandler(AuthOnlyHandler):
-    """Creates an answer's event before the request.
+    """Creates the event before the request.
 
     Its parent does so afterwards, and would miss an early answer.
     """
@@ -101,7 +100,7 @@ class _EarlyEventHandler(AuthOnlyHandler):
 
 
 class _LoginTransport(ServiceRequestingTransport):
-    """Requests the login service once per connection, without polling.
+    """Requests the login service once, without polling.
 
     paramiko's plain transport requests it for each key, so some servers hang up. The parent polls.
     """
@@ -115,11 +114,11 @@ class _LoginTransport(ServiceRequestingTransport):
     def _really_parse_kex_init(
         self, message: paramiko.Message, *, ignore_first_byte: bool = False
     ) -> Any:
-        """Keep the host's offer, which the exception does not name."""
+        """Keep the host's offer, which the exception lacks."""
         parsed = super()._really_parse_kex_init(  # type: ignore[misc]
             message, ignore_first_byte=ignore_first_byte
         )
-        # paramiko sets this only when it parses its own offer.
+        # paramiko sets this for its own offer.
         is_own_offer = ignore_first_byte
         if not is_own_offer:
             self._offered = parsed
@@ -132,7 +131,6 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @property
     def unsupported_offer(self) -> Offer | None:
-        """The first kind of algorithm in which host and paramiko have none in common."""
         options = self.get_security_options()
         for kind, key, supported in (
             ("key exchange", "kex_algo_list", options.kex),
@@ -157,7 +155,7 @@ class _LoginTransport(ServiceRequestingTransport):
             request.add_byte(cMSG_SERVICE_REQUEST)
             request.add_string("ssh-userauth")
             self._send_message(request)  # type: ignore[attr-defined]
-            # paramiko's thread sets this at the answer, or when the socket's deadline ends `run`.
+            # paramiko's thread sets this at the answer, or `run` at the deadline.
             self._service_answered.wait()
             self.auth_handler = self.get_auth_handler()
 
@@ -175,13 +173,12 @@ class _LoginTransport(ServiceRequestingTransport):
         try:
             super().run()
         finally:
-            # No answer comes on a closed connection.
             self._service_answered.set()
 
 
 @contextmanager
 def _as_ssh_exception() -> Iterator[None]:
-    """Raise `SSHException` for what a host's garbled bytes raise in paramiko's thread."""
+    """Raise `SSHException` for what garbled bytes cause in paramiko."""
     try:
         yield
     except (OSError, EOFError, paramiko.SSHException, SshError):
@@ -192,7 +189,7 @@ def _as_ssh_exception() -> Iterator[None]:
 
 @contextmanager
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
-    """Connect, and close the connection at the end.
+    """Connect; close at the end.
 
     Errors of sockets and paramiko, also in the block, become `SshError`. The deadline, by
     `time.monotonic`, is for connecting and logging in.
@@ -207,7 +204,6 @@ def connected(host: Host, deadline: float) -> Iterator["Connection"]:
     try:
         yield connection
     except (OSError, EOFError, paramiko.SSHException) as error:
-        # `error_for` describes a closed connection.
         connection.close()
         raise connection.error_for(error, started) from error
     finally:
@@ -215,7 +211,7 @@ def connected(host: Host, deadline: float) -> Iterator["Connection"]:
 
 
 class Connection:
-    """An SSH connection with a deadline; made by `connected`."""
+    """An SSH connection, made by `connected`."""
 
     def __init__(self, host: Host, deadline: float) -> None:
         self._host = host
@@ -226,17 +222,14 @@ class Connection:
             self._socket, self._proxy = connect_through(host.proxy, deadline)
         else:
             self._socket = connect(host.address, host.port, deadline)
-        # paramiko would also log tracebacks of what it raises.
+        # paramiko would also log tracebacks.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._transport = _LoginTransport(self._socket)
         self._transport.banner_timeout = _NEVER
         self._transport.auth_timeout = _NEVER
 
     def handshake(self, known_types: tuple[str, ...]) -> HostKey:
-        """Exchange keys; return the host's key, for the caller to verify.
-
-        A key of the known types is asked for first.
-        """
+        """Return the host's key, not verified, preferably of a known type."""
         options = self._transport.get_security_options()
         options.kex = _with_first(_FAST_KEX, tuple(options.kex))
         options.ciphers = _with_first(_FAST_CIPHERS, tuple(options.ciphers))
@@ -248,7 +241,7 @@ class Connection:
         return HostKey(key.get_name(), key.asbytes())
 
     def log_in(self, user: str, keys: tuple[paramiko.PKey, ...]) -> None:
-        """Log in with the first key that the host accepts."""
+        """Use the first key that the host accepts."""
         self._stage = Stage.LOGGING_IN
         if not keys:
             raise SshAuthError(
@@ -284,9 +277,9 @@ class Connection:
         )
 
     def run(self, command: str, deadline: float) -> CommandResult:
-        """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above 1 MiB."""
+        """`TimeoutError` at the deadline, `OutputLimitError` above 1 MiB."""
         self._stage = Stage.RUNNING_COMMAND
-        # The host may send as much again before the output is read.
+        # As much again may come before the output is read.
         self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)
         with _as_ssh_exception():
             channel = self._open_session()
@@ -294,14 +287,14 @@ class Connection:
                 channel.exec_command(command)
                 return self._read_result(channel)
             finally:
-                # Frees the pipe that polls the channel. Fails if the host is gone.
+                # Frees a pipe. Fails if the host is gone.
                 with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                     channel.close()
 
     def _open_session(self) -> paramiko.Channel:
-        """Open a session, and retry if there was one before.
+        """Open a session; retry if there was one before.
 
-        With `MaxSessions 1` sshd refuses another until it has closed the previous one.
+        With `MaxSessions 1` sshd refuses another until the previous is closed.
         """
         pauses_between_attempts = _SESSION_PAUSES if self._had_session else ()
         self._had_session = True
@@ -317,7 +310,7 @@ class Connection:
         has_status = channel.status_event.wait(self._socket.seconds_left)
         if self._socket.is_flooded:
             raise OutputLimitError(_TOO_MUCH_OUTPUT)
-        # When the deadline ends the connection, paramiko also sets the event.
+        # At the deadline, paramiko also sets the event.
         is_overdue = not self._socket.seconds_left
         if is_overdue or not has_status:
             raise TimeoutError("deadline")
@@ -328,7 +321,7 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Close the connection, and wait for its thread."""
+        """Close it, and wait for the thread."""
         self._socket.close()
         self._transport.close()
         if self._transport.ident is not None:
@@ -337,7 +330,7 @@ class Connection:
             self._proxy.end()
 
     def error_for(self, exception: Exception, started: float) -> SshError:
-        """Return the error for an exception of this closed connection."""
+        """Translate an exception of this closed connection."""
         if self._socket.is_flooded:
             return OutputLimitError(f"the host sent too much data while {self._stage}")
         is_late = isinstance(exception, TimeoutError) or not self._socket.seconds_left
@@ -357,20 +350,19 @@ class Connection:
         return error
 
     def _may_be_busy(self, proxy_stderr: str) -> bool:
-        """Whether sshd or the jump host may have too many logins in progress."""
         if self._host.proxy:
             return any(sign in proxy_stderr for sign in _BUSY_JUMP_HOST)
-        # sshd usually closes the connection in silence.
+        # sshd usually says nothing.
         return not self._socket.greeting or self._socket.greeting.startswith(_BUSY_GREETINGS)
 
     def _read_output(self, channel: paramiko.Channel) -> tuple[bytes, bytes]:
-        """Read both streams together: a full one blocks the other."""
+        """Read both streams: a full one blocks the other."""
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
         stdout = bytearray()
         stderr = bytearray()
         while True:
-            # Asked before reading, because data may arrive in between.
+            # Data may arrive between this and reading.
             has_ended = channel.eof_received or channel.closed
             if channel.recv_ready():
                 stdout += channel.recv(_CHUNK)
@@ -385,7 +377,6 @@ class Connection:
 
 
 def _with_first(preferred: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the available names, with the preferred ones first."""
     first = tuple(name for name in preferred if name in available)
     rest = tuple(name for name in available if name not in first)
     return first + rest
@@ -395,7 +386,7 @@ def _signature_algorithms(key_types: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []
     for key_type in key_types:
         if key_type == "ssh-rsa":
-            # As an algorithm, this name means signatures with SHA-1, which are unsafe.
+            # As an algorithm, ssh-rsa means unsafe SHA-1 signatures.
             names.extend(_RSA_SIGNATURES)
         else:
             names.append(key_type)

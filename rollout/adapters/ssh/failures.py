@@ -1,5 +1,3 @@
-"""Translates exceptions of paramiko and sockets into errors."""
-
 import errno
 import re
 import shlex
@@ -23,7 +21,6 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
-# Parts of paramiko's messages.
 _NOT_SSH = ("banner", "protocol version")
 _CHANNEL_CLOSED = "Channel closed."
 _LONGEST_LINE = 80
@@ -36,7 +33,7 @@ _OLD_HOST_HINT = (
     "The host's sshd is too old: it offers only algorithms that are no longer considered safe."
     " Update it, or allow them in ~/.ssh/config and use OpenSSH, with --executor ansible."
 )
-# In names of algorithms that OpenSSH disables by default.
+# OpenSSH disables these by default.
 _UNSAFE = re.compile(
     r"sha1$|sha1-etm|sha1-96|^ssh-(?:rsa|dss)(?:-cert|$)|-cbc(?:@|$)|arcfour|3des"
     r"|blowfish|cast128|hmac-md5|umac-64"
@@ -44,7 +41,7 @@ _UNSAFE = re.compile(
 
 
 class Stage(StrEnum):
-    """What a connection is doing, for messages."""
+    """For messages."""
 
     CONNECTING = "connecting"
     AGREEING_ON_KEYS = "exchanging keys"
@@ -53,14 +50,14 @@ class Stage(StrEnum):
 
 
 class Offer(Struct, frozen=True):
-    """A host's algorithms of one kind, none of which paramiko has."""
+    """A host's algorithms of a kind, which paramiko lacks."""
 
     kind: str
     names: tuple[str, ...]
 
     @property
     def is_outdated(self) -> bool:
-        """Whether OpenSSH has disabled all of them by default."""
+        """Whether OpenSSH disables all of them."""
         return all(_UNSAFE.search(name) for name in self.names)
 
 
@@ -82,10 +79,10 @@ def ssh_error(
     exceeded_timeout: float | None,
     offer: Offer | None = None,
 ) -> SshError:
-    """Return the error for an exception in a stage of a connection.
+    """Translate an exception.
 
-    `greeting` is what the host sent first. `exceeded_timeout` is in seconds. `offer` is None if
-    paramiko has an algorithm of each kind that the host offered.
+    `greeting` is what the host sent first, `exceeded_timeout` in seconds. `offer` is None if
+    algorithms were in common.
     """
     proxy_message = last_line(proxy_stderr)
     cause = f": {proxy_message!a}" if proxy_message else ""
@@ -96,7 +93,7 @@ def ssh_error(
             return SshStalledError(message, hint=hint)
         hint = f"Check the address {host.address}, and whether a firewall blocks port {host.port}."
         return SshTimeoutError(message, hint=hint)
-    # A proxy's command always starts, so it fails here if it does not reach the host.
+    # A proxy always starts, and fails here if it does not reach the host.
     if host.proxy and stage is Stage.AGREEING_ON_KEYS:
         message = f"its jump host or proxy ended the connection{cause}"
         hint = f"Try it manually: {shlex.join(host.proxy)}"
@@ -127,7 +124,7 @@ def _message_and_hint(
         return message, "It may be going down; try again."
     if isinstance(error, paramiko.ChannelException):
         return "the host refuses to open a session", _FORBIDDEN_HINT
-    # After its subclasses `gaierror` and `ConnectionError`.
+    # After its subclasses.
     if isinstance(error, OSError):
         return f"{error.strerror or error} while {stage}", "Is there a route to the host?"
     return _paramiko_message_and_hint(str(error), stage, _sshd_hint(host), greeting)
@@ -141,7 +138,7 @@ def _incompatible_message_and_hint(
     text: str, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
     if offer is None:
-        # As "Incompatible ssh peer (can't match requested host key type)".
+        # "Incompatible ssh peer (can't match requested host key type)".
         detail = text.removeprefix("Incompatible ssh peer ")
         detail = detail.removeprefix("Incompatible ssh server ").strip("()")
         message = f"no SSH algorithm in common with {_first_line(greeting)}: {detail}"
@@ -154,7 +151,7 @@ def _incompatible_message_and_hint(
 def _paramiko_message_and_hint(
     text: str, stage: Stage, sshd_hint: str, greeting: bytes
 ) -> tuple[str, str]:
-    """Do the same for the exceptions of paramiko that only their `text` tells apart."""
+    """Tell paramiko's exceptions apart by `text`."""
     is_no_ssh = any(part in text for part in _NOT_SSH)
     if is_no_ssh:
         detail = f"it says {_first_line(greeting)}" if greeting else "it closed the connection"
@@ -165,6 +162,5 @@ def _paramiko_message_and_hint(
 
 
 def _first_line(greeting: bytes) -> str:
-    """Return `'SSH-2.0-OpenSSH_9.6'`, with the quotes."""
     line, _, _ = greeting.decode(errors="replace").strip().partition("\n")
     return ascii(line.strip()[:_LONGEST_LINE])

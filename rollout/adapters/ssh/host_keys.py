@@ -1,4 +1,4 @@
-"""Scans the keys of hosts, and puts confirmed keys into a known_hosts file's text.
+"""Scans hosts' keys, and puts confirmed ones into known_hosts text.
 
 A scan alone proves nothing; a fingerprint from the host's console does.
 """
@@ -32,28 +32,27 @@ from rollout.model.host import (
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
-# By Node, or for the key of any host.
+# By Node, or "" for any host.
 Fingerprints = Mapping[str, frozenset[str]]
 _ANY_HOST = ""
 
 
 class ScannedHost(Struct, frozen=True):
-    """What a scan found out about a host's key."""
+    """The result of scanning a host's key."""
 
     node: str
     host: Host
     standing: KeyState
-    # None if the host is unreachable.
+    # None if unreachable.
     key: HostKey | None = None
-    # "fingerprint", or empty.
     confirmed_by: str = ""
-    # The host's keys on file.
+    # The keys on file.
     before: tuple[HostKey, ...] = ()
     error: str = ""
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the key is not on file, and a fingerprint confirms it."""
+        """Whether a fingerprint confirms a key that is not on file."""
         return self.standing in (KeyState.NEW, KeyState.CHANGED) and bool(self.confirmed_by)
 
 
@@ -65,7 +64,7 @@ def scan(
     timeout: float,
     concurrency: int,
 ) -> tuple[ScannedHost, ...]:
-    """Ask each host for its key; `InputError` for an unreadable file."""
+    """Ask hosts for keys; `InputError` for an unreadable file."""
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
 
     def ask(host: Host) -> HostKey:
@@ -112,7 +111,7 @@ def _compare_with_file(
 
 
 def with_keys(text: str, confirmed: Sequence[ScannedHost]) -> str:
-    """Return a file's text with these hosts' keys, and without their old ones."""
+    """Add these keys to a file's text; remove the hosts' old ones."""
     lines = text.splitlines()
     for scanned in confirmed:
         if scanned.standing is KeyState.CHANGED:
@@ -126,9 +125,9 @@ def with_keys(text: str, confirmed: Sequence[ScannedHost]) -> str:
 
 
 def _without_old_key(line: str, scanned: ScannedHost) -> str | None:
-    """Return the line without the host's name, if the line has one of the host's old keys.
+    """Remove the host's name from a line with its old key.
 
-    None if no other name remains. A line with a marker stays.
+    None if no name remains. A line with a marker stays.
     """
     parsed = parse_known_hosts_line(line)
     own_name = name_on_file(scanned.host)
@@ -145,15 +144,15 @@ def _without_old_key(line: str, scanned: ScannedHost) -> str | None:
         return None
     pattern_matches = parsed._replace(names=",".join(remaining_names)).is_for(own_name)
     if pattern_matches:
-        # Other hosts may need the pattern, so exclude this one from it.
+        # Other hosts may need the pattern.
         remaining_names += [f"!{spelling}" for spelling in dict.fromkeys((own_name, own_spelling))]
     return line.replace(parsed.names, ",".join(remaining_names), 1)
 
 
 def read_fingerprints(path: Path, nodes: Iterable[str]) -> Fingerprints:
-    """Read fingerprints in a file, or in a folder's files named after Nodes.
+    """Read a file, or a folder's files named after Nodes.
 
-    `InputError` without any.
+    `InputError` without any fingerprint.
     """
     texts: dict[str, str] = {}
     if path.is_dir():

@@ -1,7 +1,7 @@
-"""Finds host names that an OpenSSH configuration treats alike, to ask ssh once.
+"""Finds host names that an OpenSSH configuration treats alike.
 
-They match the same wildcards, and no line names them. If a line is not understood, or depends on
-names otherwise, ssh is asked about every name.
+They match the same wildcards, and no line names them. If a line is not understood, ssh is asked
+about every name.
 """
 
 import re
@@ -10,15 +10,13 @@ from ipaddress import ip_address
 
 from msgspec import Struct
 
-# Names of a kind get the same answer of ssh. A name that a line may name is a kind of its own; the
-# kind of others is which wildcards match.
+# Names of a kind get the same answer: a name in a line, or which wildcards match.
 Kind = str | tuple[bool, ...]
 
 _LINE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9]*)(?:[ \t]*=[ \t]*|[ \t]+)([^ \t].*)")
 _QUOTED = re.compile(r'"[^"]*"')
 _QUOTE_OR_BACKSLASH = re.compile(r"""["'\\]""")
-# Of Match, with one argument. Criteria that are not in these sets, such as exec, may depend on the
-# host.
+# Criteria of Match. Others, such as exec, may depend on the host.
 _HOST_INDEPENDENT = {
     "localnetwork",
     "localuser",
@@ -31,24 +29,23 @@ _HOST_INDEPENDENT = {
 _HOST_CRITERIA = {"host", "originalhost"}
 _CRITERIA_ALONE = {"all", "canonical", "final"}
 _OFF = ("no", "none")
-# ssh -G prints these with tokens such as %h, which rollout replaces.
+# ssh -G keeps tokens such as %h here.
 _TOKENS_KEPT = {"identityfile", "proxycommand"}
-# rollout does not use these.
 _NEVER_USED = {"controlpath", "localcommand", "remotecommand"}
 _ONLY_KNOWN_TOKENS = re.compile(r"(?:[^%]|%[%dhnpru])*")
-# ssh rewrites others: upper-case letters, and numeric addresses such as 10.1.
+# ssh rewrites upper-case letters, and addresses such as 10.1.
 _NAME = re.compile(r"[a-z][a-z0-9._-]*|[a-z0-9._-]*[g-wyz_-][a-z0-9._-]*")
 # ssh prints ::102:304 as ::1.2.3.4.
 _IPV4_COMPATIBLE = "::"
-# Between names in a value, such as user@host:22 or ssh://[::1]:22.
+# Between names, as in user@host:22 or ssh://[::1]:22.
 _SEPARATORS = (re.compile(r"[^a-z0-9._-]+"), re.compile(r"[^a-z0-9._:-]+"))
 
 
 class HostPatterns(Struct, frozen=True):
-    """What an OpenSSH configuration says about host names."""
+    """What a configuration says about host names."""
 
     wildcards: tuple[re.Pattern[str], ...]
-    # All words in lower case, whatever they mean.
+    # All, in lower case.
     words: frozenset[str]
 
     def kind_of(self, name: str) -> Kind:
@@ -60,7 +57,7 @@ class HostPatterns(Struct, frozen=True):
 
 
 def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
-    """Return what the files' texts say about names; None if every name may differ."""
+    """Return None if every name may differ."""
     patterns = set[str]()
     words = set[str]()
     for text in texts:
@@ -76,11 +73,11 @@ def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
 
 
 def _is_printed_unchanged(name: str) -> bool:
-    """Whether `ssh -G` spells the name as it was given."""
+    """Whether `ssh -G` keeps a name's spelling."""
     if _NAME.fullmatch(name):
         return True
     if "%" in name:
-        # An IPv6 address with a zone, whose `%` separates words.
+        # An IPv6 zone, whose `%` separates words.
         return False
     try:
         return str(ip_address(name)) == name and not name.startswith(_IPV4_COMPATIBLE)
@@ -96,7 +93,7 @@ def _compile(wildcard: str) -> re.Pattern[str]:
 
 
 def _patterns_of_line(line: str) -> Sequence[str] | None:
-    """Return the line's host patterns; None if it tells hosts apart in another way."""
+    """Return None if the line tells hosts apart otherwise."""
     line = line.rstrip(" \t\r\f")
     if not line or line.lstrip(" \t").startswith("#"):
         return ()
@@ -114,12 +111,11 @@ def _patterns_of_line(line: str) -> Sequence[str] | None:
 
 
 def _may_depend_on_name(keyword: str, value: str) -> bool:
-    """Whether this option may make ssh's answer depend on the asked name."""
     if keyword.startswith("canonical"):
         # ssh asks DNS about the name.
         return value.lower() not in _OFF
     if keyword == "hostname":
-        # If ssh changes the value, it may print a host that no line names.
+        # ssh might print a host that no line names.
         return not _is_printed_unchanged(value.lower())
     has_tokens = "%" in value
     if not has_tokens or keyword in _NEVER_USED:
@@ -131,7 +127,7 @@ def _may_depend_on_name(keyword: str, value: str) -> bool:
 
 
 def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
-    """Return a Match line's host patterns; None as for `_patterns_of_line`."""
+    """None as for `_patterns_of_line`."""
     remaining_words = iter(words)
     patterns = list[str]()
     for word in remaining_words:
@@ -142,7 +138,7 @@ def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
         if criterion in _HOST_CRITERIA:
             patterns += _without_quotes(argument).split(",")
             continue
-        # An argument with a quote or backslash may go on in the next word.
+        # A quote or backslash may join it to the next word.
         is_one_word = _unquote([argument]) is not None
         if criterion not in _HOST_INDEPENDENT or not is_one_word:
             return None
@@ -150,9 +146,9 @@ def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
 
 
 def _plain_patterns(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the patterns without quotes and `!`; None as for `_unquote`.
+    """Return patterns without quotes and `!`; None as for `_unquote`.
 
-    Names that match the same patterns are alike, whether or not a pattern is negated.
+    Negation does not matter to which names are alike.
     """
     unquoted = _unquote(words)
     if unquoted is None:
@@ -161,7 +157,7 @@ def _plain_patterns(words: Iterable[str]) -> Sequence[str] | None:
 
 
 def _unquote(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the words without quotes; None if quotes or a backslash remain."""
+    """None if quotes or a backslash remain."""
     unquoted = list[str]()
     for word in words:
         inner = _without_quotes(word)

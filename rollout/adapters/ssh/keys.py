@@ -1,7 +1,7 @@
-"""The keys to log in with: key files, certificates, and the agent's keys.
+"""Keys to log in with: files, certificates and the agent's.
 
-paramiko's agent client knows only `SSH_AUTH_SOCK`, leaks its socket, and offers an agent's
-certificate as the bare key.
+paramiko's agent client knows only `SSH_AUTH_SOCK`, leaks its socket, and offers certificates as
+bare keys.
 """
 
 import base64
@@ -42,28 +42,28 @@ _NO_FILE = "none"
 _MOST_TRIED = 5
 _OTHERS_BITS = 0o077
 _OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
-# Those of SSH (RFC 5656, section 10.1).
+# SSH's (RFC 5656, section 10.1).
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
-# As for ssh; with fewer, a SHA-2 signature may not fit.
+# As for ssh: fewer may not fit a SHA-2 signature.
 _FEWEST_RSA_BITS = 1024
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
 _HEADER_LENGTH = 64
 _TYPE_LENGTH = 256
 _CERTIFICATE_SUFFIX = "-cert-v01@openssh.com"
-# In seconds: someone may have to confirm, or touch a token.
+# Seconds: a person may have to confirm.
 _AGENT_SECONDS = 60.0
 Keys = tuple[paramiko.PKey, ...]
 
 
 class _PublicKey(NamedTuple):
-    """What a private key shows to a host: public key or certificate."""
+    """Public key or certificate."""
 
     type: str
     blob: bytes
 
 
 class KeyRing:
-    """The keys to log in with; reads each file once, for many threads."""
+    """Reads each file once, for many threads."""
 
     def __init__(self, passphrase: str = "") -> None:
         self.passphrase = passphrase
@@ -80,20 +80,19 @@ class KeyRing:
                     self._loaded[file] = error
             key = self._loaded[file]
         if isinstance(key, SshAuthError):
-            # Each raise adds a traceback to an error.
+            # Each raise adds a traceback.
             raise SshAuthError(key.message, hint=key.hint) from key
         return key
 
     @contextmanager
     def open_keys(self, key_file: str | None, identities: Identities) -> Iterator[Keys]:
-        """Yield the keys to try: from `key_file`, else from the identities, else the usual ones.
+        """Yield keys to try: `key_file`'s, else the identities', else the usual.
 
-        The agent stays open in this context. Raises `SshAuthError` if there are files but none is
-        usable.
+        The agent stays open meanwhile. Raises `SshAuthError` if no file is usable.
         """
         if key_file:
             keys_of_file: Keys = ()
-            # If the file cannot be read, the agent may have its key.
+            # The agent may have an unreadable file's key.
             with suppress(SshAuthError):
                 keys_of_file = tuple(_certificate_and_key(self.load(key_file), key_file))
             if keys_of_file:
@@ -101,16 +100,15 @@ class KeyRing:
                 return
             identities = replace(identities, files=(key_file,), only=True)
         with _open_agent(identities.agent) as agent_keys:
-            # Each key once, although the agent may hold a file's key.
             distinct = dict[_PublicKey, paramiko.PKey]()
             for key in self._keys_in_order(identities, agent_keys):
                 distinct.setdefault(_public_key(key), key)
             yield tuple(distinct.values())[:_MOST_TRIED]
 
     def _keys_in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
-        """Yield the agent's keys for the files, the files' keys, then the agent's all.
+        """Yield the agent's keys for files, the files', then all the agent's.
 
-        So a key may come twice. Raises the first file's error if there is no key at all.
+        A key may come twice. Raises the first file's error if there is no key.
         """
         files = [file for file in identities.files or self._default_files if file != _NO_FILE]
         keys_with_file = list[tuple[paramiko.PKey, str]]()
@@ -126,7 +124,6 @@ class KeyRing:
                 failures.append(error)
         for key, file in keys_with_file:
             yield from _certificate_and_key(key, file)
-        # As with ssh's IdentitiesOnly.
         further_keys = () if identities.only else agent_keys
         yield from further_keys
         has_keys = bool(keys_with_file or further_keys)
@@ -139,7 +136,7 @@ class KeyRing:
 
 
 def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
-    """Return the agent's key whose public key is in this file or FILE.pub."""
+    """Return the agent's key for this file or FILE.pub."""
     if not agent_keys:
         return None
     for candidate in (file, f"{file}.pub"):
@@ -152,9 +149,9 @@ def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
 
 
 def _certificate_and_key(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
-    """Yield the key with its file's certificate, if any, like `ssh`; then the bare key."""
+    """Like `ssh`, yield a certificate before its key."""
     if isinstance(key, HeldKey):
-        # `copy` would not copy an agent's key, which delegates its attributes.
+        # `copy` fails, because these keys delegate attributes.
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
     else:
         copied = copy.copy(key)
@@ -229,7 +226,7 @@ def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
         case ec.EllipticCurvePrivateKey() if isinstance(key.curve, _CURVES):
             return paramiko.ECDSAKey(vals=(key, key.public_key()))
         case ed25519.Ed25519PrivateKey():
-            # paramiko reads such keys only from files.
+            # paramiko reads these only from files.
             text = key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.OpenSSH,
@@ -241,7 +238,7 @@ def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
 
 
 def describe(key: paramiko.PKey) -> str:
-    """Return a key's fingerprint, and its certificate's ID and expiry."""
+    """Return the fingerprint, and a certificate's ID and expiry."""
     key_type, blob = _public_key(key)
     line = key_type.encode() + b" " + base64.b64encode(blob)
     try:
@@ -256,9 +253,9 @@ def describe(key: paramiko.PKey) -> str:
 
 
 def _is_open_to_others(file: Path) -> bool:
-    """Whether others have any access, for which OpenSSH would refuse the file."""
+    """Whether OpenSSH would refuse the file."""
     status = file.stat()
-    # OpenSSH does not check another user's files, such as a mounted Secret's.
+    # OpenSSH accepts another user's file, as of a mounted Secret.
     is_own_file = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
     return is_own_file and bool(stat.S_IMODE(status.st_mode) & _OTHERS_BITS)
 
@@ -286,7 +283,7 @@ def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
 
 
 def _is_token_handle(data: bytes) -> bool:
-    """Whether the file has OpenSSH's format with a token's type (`sk-…`)."""
+    """Whether it is in OpenSSH's format with a token's type (`sk-…`)."""
     if not data.lstrip().startswith(_OPENSSH_HEADER):
         return False
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
@@ -302,7 +299,7 @@ class UnsignedError(paramiko.AuthenticationException):
 
 
 class HeldKey(AgentKey):
-    """A key of the agent; if it does not sign, the next key is tried."""
+    """An agent's key. If it does not sign, the next is tried."""
 
     @override
     def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
@@ -313,7 +310,7 @@ class HeldKey(AgentKey):
 
 
 class _AgentCertificate(HeldKey):
-    """A certificate of the agent, which paramiko would reduce to its key."""
+    """A certificate, which paramiko would reduce to its key."""
 
     @override
     def asbytes(self) -> bytes:
@@ -322,10 +319,10 @@ class _AgentCertificate(HeldKey):
 
 @contextmanager
 def _open_agent(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """Connect to the agent and yield its keys, or none.
+    """Yield the agent's keys, or none.
 
-    `path` None means `SSH_AUTH_SOCK`, empty no agent. An agent answers one request per connection
-    at a time, so each SSH connection has its own.
+    `path` None means `SSH_AUTH_SOCK`, empty no agent. Each SSH connection needs its own: an agent
+    answers one request at a time.
     """
     address = os.environ.get(_AGENT_VARIABLE, "")
     if path is not None:
@@ -333,11 +330,10 @@ def _open_agent(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
     keys: list[HeldKey] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_AGENT_SECONDS)
-        # Without an agent, there are just no keys.
         with suppress(OSError, paramiko.SSHException):
             connection.connect(address)
             agent = AgentSSH()
-            # The public method would connect to SSH_AUTH_SOCK.
+            # The public method uses SSH_AUTH_SOCK.
             agent._connect(connection)  # type: ignore[attr-defined]  # noqa: SLF001
             for key in agent.get_keys():
                 is_certificate = key.name.endswith(_CERTIFICATE_SUFFIX)

@@ -1,7 +1,7 @@
-"""Reads OpenSSH's known_hosts files, and decides whether to accept a host's key.
+"""Reads known_hosts files, and decides whether to accept a key.
 
-paramiko's reader takes quadratic time, and ignores patterns and markers such as @revoked.
-Certificates are not checked: a host that only an authority vouches for is unknown.
+paramiko's reader takes quadratic time, and ignores patterns and markers. Certificates are not
+checked: a host that only an authority vouches for is unknown.
 """
 
 import base64
@@ -34,7 +34,7 @@ USUAL_FILES = HostKeyFiles(
     ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"),
     ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"),
 )
-# Ends before a command with `--fingerprints FILE`.
+# A command with `--fingerprints FILE` follows.
 INTERCEPTED_HINT = (
     "The connection may be intercepted. If the host was reinstalled, copy its key's fingerprint"
     " from its console, or from `ssh-keygen -l` on the host, to FILE. To record the key if it"
@@ -45,7 +45,6 @@ _FILE_PLACEHOLDER = "FILE"
 HASH_PREFIX = "|1|"
 _REVOKED = "@revoked"
 _AUTHORITY = "@cert-authority"
-# Names, type and key.
 _FEWEST_WORDS = 3
 _REGEX_OF_WILDCARD = {"*": ".*", "?": "."}
 
@@ -73,11 +72,10 @@ class HostKey:
 class _KeysByName:
     # By normalized name.
     _plain: defaultdict[str, list[HostKey]] = field(default_factory=lambda: defaultdict(list))
-    # Whether a name matches, for patterns and hashes.
+    # For patterns and hashes.
     _matchers: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
 
     def add(self, names: str, key: HostKey) -> None:
-        """Add a key under its line's first field: names, patterns or a hash."""
         if names.startswith(HASH_PREFIX):
             self._matchers.append((_hash_matcher(names), key))
         elif any(mark in names for mark in "*?!"):
@@ -87,7 +85,7 @@ class _KeysByName:
                 self._plain[normalize_known_host(name)].append(key)
 
     def find(self, name: str) -> tuple[HostKey, ...]:
-        """Return every key of this lower-case name."""
+        """Return all keys of a lower-case name."""
         # Hashes and patterns may have either spelling.
         normalized = normalize_known_host(name)
         keys = list(self._plain.get(normalized, ()))
@@ -98,7 +96,7 @@ class _KeysByName:
 
 
 class KnownHosts:
-    """The keys of some files, and the decision about a host's key; for many threads.
+    """Decides about hosts' keys, for many threads.
 
     New keys are appended to the operator's first file. Errors do not name the host.
     """
@@ -106,7 +104,7 @@ class KnownHosts:
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
         """`files` None means OpenSSH's own.
 
-        `InputError` if checking is strict, `files` names the operator's own, and no file exists.
+        `InputError` if checking is strict, but none of the operator's files exists.
         """
         self.checking = checking
         sources = USUAL_FILES if files is None else files
@@ -117,10 +115,10 @@ class KnownHosts:
         self._hosts = _KeysByName()
         self._authorities = _KeysByName()
         self._revoked: dict[bytes, HostKey] = {}
-        # Also keys accepted in this run. A cache, because each hashed line costs a digest.
+        # Cached, with keys accepted in this run: each hashed line costs a digest.
         self._keys_by_name: dict[str, tuple[HostKey, ...]] = {}
         names_own_files = files is not None and bool(own)
-        # With accept-new, the first host's key creates the file.
+        # With accept-new, the first key creates it.
         needs_file = names_own_files and checking is HostKeyChecking.STRICT
         if needs_file and not any(file.exists() for file in (*own, *system)):
             raise InputError(
@@ -144,11 +142,11 @@ class KnownHosts:
                 self._hosts.add(names, key)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
-        """Return the keys on file for this address and port."""
+        """Return the keys on file for address and port."""
         return self._keys(name_on_file(host))
 
     def key_types(self, host: Host) -> tuple[str, ...]:
-        """Return the types of the host's keys on file, to ask for first."""
+        """Return the types on file, to ask for first."""
         for name in _names_to_try(host):
             keys = self._keys(name)
             if keys:
@@ -156,11 +154,11 @@ class KnownHosts:
         return ()
 
     def is_revoked(self, key: HostKey) -> bool:
-        """Whether a file names the key as `@revoked`."""
+        """Whether the key is `@revoked`."""
         return key.blob in self._revoked
 
     def verify(self, host: Host, key: HostKey) -> None:
-        """Accept the key or raise `HostKeyError`; accept-new writes a new key."""
+        """Accept or raise `HostKeyError`; accept-new writes a new key."""
         with self._lock:
             self._accept_or_raise(host, key)
 
@@ -171,11 +169,11 @@ class KnownHosts:
         name = name_on_file(host)
         known = self._keys(name)
         known_without_port = self._keys(_name_without_port(host))
-        # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only if it is
-        # not on file with its port.
+        # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only without an
+        # entry for its port.
         acceptable = known or known_without_port
         if key in acceptable:
-            # In this run, another key at this port counts as changed.
+            # In this run, another key counts as changed.
             self._keys_by_name[name] = acceptable
             return
         if known:
@@ -186,7 +184,6 @@ class KnownHosts:
                 raise self._certified_error(key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
             raise self._unknown_error(key, known_without_port)
-        # accept-new: trust the first key that the host presents.
         if self._file is not None:
             _append_key(self._file, host, key)
         self._keys_by_name[name] = (key,)
@@ -216,7 +213,6 @@ class KnownHosts:
         message = f"{_UNKNOWN}: {key}"
         if known_without_port:
             message += f"; known_hosts has {_describe_keys(known_without_port)} without its port"
-        # accept-new needs a file to write to.
         further_step = f"then --known-hosts {_FILE_PLACEHOLDER}"
         if self._file:
             further_step = "or --host-key-checking accept-new"
@@ -263,7 +259,7 @@ def _append_key(path: Path, host: Host, key: HostKey) -> None:
 
 
 def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHosts:
-    """Read a host's files, or raise `HostKeyError`."""
+    """Read files, or raise `HostKeyError`."""
     try:
         return KnownHosts(files, checking)
     except InputError as error:
@@ -271,7 +267,7 @@ def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHos
 
 
 def name_on_file(host: Host) -> str:
-    """Return the name for the host's lines: its alias, or its address and port."""
+    """Return the alias, or address and port."""
     if host.known_as:
         return host.known_as.lower()
     address = host.address.lower()
@@ -279,7 +275,6 @@ def name_on_file(host: Host) -> str:
 
 
 def _names_to_try(host: Host) -> tuple[str, ...]:
-    """Return the name on file, then the one without port if different."""
     return tuple(dict.fromkeys((name_on_file(host), _name_without_port(host))))
 
 
@@ -292,7 +287,7 @@ def _describe_keys(keys: tuple[HostKey, ...]) -> str:
 
 
 def _pattern_matcher(patterns: str) -> Callable[[str], bool]:
-    """Return a test for names by patterns such as `*.example,!db.example`."""
+    """Match names by patterns such as `*.example,!db.example`."""
     all_patterns = patterns.lower().split(",")
     included = [pattern for pattern in all_patterns if not pattern.startswith("!")]
     excluded = [pattern.removeprefix("!") for pattern in all_patterns if pattern.startswith("!")]
@@ -316,7 +311,7 @@ def _compile_wildcards(pattern: str) -> re.Pattern[str]:
 
 
 def has_host_key(text: str, *, by_authority: bool) -> bool:
-    """Whether known_hosts text has a host's key, or an authority's if `by_authority`."""
+    """Whether the text has a host's key; `by_authority`: or an authority's."""
     markers = ("", _AUTHORITY) if by_authority else ("",)
     for line in text.split("\n"):
         marker, _, key = parse_known_hosts_line(line)
@@ -326,7 +321,7 @@ def has_host_key(text: str, *, by_authority: bool) -> bool:
 
 
 def read_known_hosts_text(file: Path) -> str:
-    """Return the text, empty without a file; `surrogateescape` restores its bytes.
+    """Return the text, or empty; `surrogateescape` restores its bytes.
 
     Raises `InputError`.
     """
@@ -344,7 +339,7 @@ def read_known_hosts_text(file: Path) -> str:
 class KnownHostsLine(NamedTuple):
     """The fields of a known_hosts line."""
 
-    # `@revoked`, `@cert-authority` or another, or empty.
+    # Such as `@revoked`, or empty.
     marker: str
     # Or patterns, or a hash.
     names: str
@@ -352,7 +347,7 @@ class KnownHostsLine(NamedTuple):
     key: HostKey | None
 
     def is_for(self, name: str) -> bool:
-        """Whether the line has a key for this lower-case name."""
+        """Whether it has a key for this lower-case name."""
         if self.key is None:
             return False
         keys = _KeysByName()
@@ -361,7 +356,7 @@ class KnownHostsLine(NamedTuple):
 
 
 def parse_known_hosts_line(line: str) -> KnownHostsLine:
-    """Split a line such as `@revoked * ssh-ed25519 AAAA… comment` into its fields."""
+    """Parse `@revoked * ssh-ed25519 AAAA… comment`."""
     words = line.split()
     has_marker = line.lstrip().startswith("@")
     marker = words.pop(0) if has_marker else ""
@@ -370,7 +365,7 @@ def parse_known_hosts_line(line: str) -> KnownHostsLine:
         return KnownHostsLine(marker, names="", key=None)
     names, key_type, encoded_key, *_ = words
     try:
-        # The type is written as JSON, which has no surrogates.
+        # JSON has no surrogates.
         key_type = key_type.encode("ascii", errors="replace").decode()
         key = HostKey(key_type, base64.b64decode(encoded_key, validate=True))
     except ValueError:
@@ -379,7 +374,7 @@ def parse_known_hosts_line(line: str) -> KnownHostsLine:
 
 
 def _hash_matcher(hashed_name: str) -> Callable[[str], bool]:
-    """Return a test for the name behind `|1|SALT|HMAC`. A damaged hash matches no name."""
+    """Match the name behind `|1|SALT|HMAC`. A damaged hash has none."""
     try:
         parts = hashed_name.removeprefix(HASH_PREFIX).split("|")
         salt, digest = (base64.b64decode(part, validate=True) for part in parts)

@@ -1,4 +1,4 @@
-"""Logs each command's name, outcome and duration; the command may hold a secret."""
+"""Logs commands by name: a command may hold a secret."""
 
 import logging
 import time
@@ -28,12 +28,12 @@ T = TypeVar("T", CommandResult, CommandResult | None)
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
-    """Return a shell that logs, or `shell` itself without debug messages."""
+    """Return `shell` itself unless debug messages are on."""
     return LoggedShell(shell) if _LOG.isEnabledFor(logging.DEBUG) else shell
 
 
 class LoggedShell:
-    """A `HostExecutor` that logs another one's commands."""
+    """Logs another `HostExecutor`'s commands."""
 
     def __init__(self, shell: HostExecutor) -> None:
         self._shell = shell
@@ -54,7 +54,7 @@ class LoggedShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run a command if the answer to a question is accepted."""
+        """Run `command` if the answer is accepted."""
         return _run_and_log(
             host,
             f"{_name_of(question)}, then {_name_of(command)}",
@@ -64,7 +64,7 @@ class LoggedShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """Run a command on all hosts; each duration counts from the start of all."""
+        """Each duration counts from the start of all."""
         started = time.monotonic()
         name = _name_of(command)
         answers = self._shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)

@@ -1,4 +1,4 @@
-"""Asks OpenSSH's client what its configuration sets for a host: `ssh -G`."""
+"""Asks OpenSSH's client about a host: `ssh -G`."""
 
 import re
 import subprocess
@@ -17,34 +17,31 @@ from rollout.model.tool_output import last_line
 # By lower-case keyword, without ssh's defaults.
 Settings = Mapping[str, tuple[str, ...]]
 
-# A kind of names, user and port.
+# With user and port.
 _AnswerKey = tuple[Kind, str, int]
 
 PROGRAM = "ssh"
 NO_VALUE = "none"
-# No line names this host. It has too many dots for CanonicalizeHostname.
+# It has too many dots for CanonicalizeHostname.
 NOBODY = "no.such.host.of.rollout.invalid"
 FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _SECONDS = 15.0
 _LONGEST = 300
-# Lists of files have no quotes; each starts like a path.
+# Lists of files have no quotes.
 _SPACE_BEFORE_FILE = re.compile(r" (?=[/~])")
-# ssh -v names each file, and cuts long names.
+# ssh -v cuts long names.
 _READING = re.compile(r"^debug1: Reading configuration data (.+?)\r?$", re.MULTILINE)
 _LONGEST_NAME = 199
-# ssh -G repeats the name in these.
 _LINES_WITH_NAME = ("host", "hostname")
 
 
 class _Answer(Struct, frozen=True):
-    """The settings that ssh printed for one name of a kind."""
-
     name: str
     settings: Settings
 
     @property
     def depends_on_name(self) -> bool:
-        """Whether a setting contains the name, and so may differ for others."""
+        """Whether a setting contains the name."""
         for keyword, values in self.settings.items():
             if keyword in _LINES_WITH_NAME:
                 continue
@@ -53,7 +50,6 @@ class _Answer(Struct, frozen=True):
         return False
 
     def settings_for(self, name: str) -> Settings:
-        """Return the settings of another name of the kind."""
         repeats_asked_name = self.settings.get("hostname") == (self.name,)
         if repeats_asked_name:
             return {**self.settings, "hostname": (name,)}
@@ -61,9 +57,9 @@ class _Answer(Struct, frozen=True):
 
 
 class Client:
-    """Runs `ssh -G` with a configuration, for many threads.
+    """Runs `ssh -G`, for many threads.
 
-    Names that it treats alike share one answer.
+    Names that the configuration treats alike share one answer.
     """
 
     def __init__(self, file: Path, original: str) -> None:
@@ -72,23 +68,23 @@ class Client:
         self._original = original
         self._patterns: HostPatterns | None = None
         self._answers: dict[_AnswerKey, _Answer] = {}
-        # So that only threads that need the same answer wait for each other.
+        # Only threads that need the same answer wait for each other.
         self._answer_locks: dict[_AnswerKey, threading.Lock] = {}
         self._lock = threading.Lock()
         done = self._run_ssh(NOBODY, user="", port=0, file=NO_VALUE)
         self._defaults = dict(_parse_settings(done.stdout.decode(errors="surrogateescape")))
-        # Answers keep these, even if they are ssh's default: rollout has another default user.
+        # Kept even if they are ssh's defaults: rollout's default user differs.
         for keyword in ("hostname", "user"):
             self._defaults.pop(keyword, None)
 
     def learn_patterns(self, user: str, port: int) -> None:
-        """Find out which names the files treat alike. Raises `InputError`."""
+        """Find out which names are alike. Raises `InputError`."""
         done = self._run_ssh(NOBODY, user, port, file=str(self._file), is_verbose=True)
         texts = _read_configuration_files(done.stderr.decode(errors="surrogateescape"), self._file)
         self._patterns = host_patterns(texts) if texts else None
 
     def count_runs(self, names: Iterable[str]) -> int:
-        """Return how often ssh has to run for these names."""
+        """Return how often ssh has to run."""
         return len({self._kind_of(name) for name in names})
 
     def ask(self, name: str, user: str, port: int) -> Settings:
@@ -108,7 +104,7 @@ class Client:
         return answer.settings_for(name)
 
     def _shared_answer(self, key: _AnswerKey, name: str) -> _Answer:
-        """Return the kind's answer for a login; ask ssh about `name` if there is none."""
+        """Return the kind's answer, if any; else ask about `name`."""
         with self._lock:
             answer_lock = self._answer_locks.setdefault(key, threading.Lock())
         with answer_lock:
@@ -123,7 +119,6 @@ class Client:
     def _ask_ssh(self, name: str, user: str, port: int) -> Settings:
         done = self._run_ssh(name, user, port, file=str(self._file))
         settings = _parse_settings(done.stdout.decode(errors="surrogateescape"))
-        # Only what the files set.
         return {
             keyword: values
             for keyword, values in settings.items()
@@ -158,7 +153,6 @@ class Client:
 
 
 def _parse_settings(printed: str) -> Settings:
-    """Parse lines such as `port 22`. Some keywords have several lines or files."""
     settings: dict[str, tuple[str, ...]] = {}
     for line in printed.splitlines():
         keyword, _, value = line.partition(" ")
@@ -170,9 +164,9 @@ def _parse_settings(printed: str) -> Settings:
 
 
 def _read_configuration_files(messages: str, first: Path) -> Sequence[str]:
-    """Return the texts of all files that ssh has read, which its messages (`-v`) name.
+    """Return the texts of the files that `ssh -v` names.
 
-    Empty if that is not certain: a file is unreadable, or its name was cut.
+    Empty if a file is unreadable, or a name was cut.
     """
     names = dict.fromkeys(_READING.findall(messages))
     is_name_cut = any(len(name) >= _LONGEST_NAME for name in names)

@@ -1,4 +1,4 @@
-"""Runs commands on hosts through paramiko, with one connection per call.
+"""Runs commands through paramiko, with one connection per call.
 
 Nothing is sent before the host's key is verified.
 """
@@ -25,7 +25,7 @@ from rollout.ports import CommandResult
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 15.0
-# Seconds between attempts while the host has too many logins in progress.
+# Seconds until the next attempt.
 _TURNED_AWAY_PAUSES = (0.25, 0.5, 1.0, 2.0)
 
 
@@ -42,8 +42,7 @@ class ParamikoShell:
     ) -> None:
         """Raise `InputError` for an unusable file.
 
-        `known_hosts` None means OpenSSH's files, `key_file` None the agent and OpenSSH's default
-        keys.
+        None means OpenSSH's files; for `key_file`, also the agent.
         """
         self._known_hosts = KnownHosts(
             HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking
@@ -54,7 +53,7 @@ class ParamikoShell:
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         if self._key_file is not None:
-            # Opened for its error if neither the file nor the agent has the private key.
+            # Raises its error if the agent does not have the key.
             try:
                 with self._keys.open_keys(self._key_file, Identities()):
                     pass
@@ -62,10 +61,10 @@ class ParamikoShell:
                 raise InputError(error.message, hint=error.hint) from error
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Connect, log in and run the command within `timeout` seconds.
+        """Connect, log in and run within `timeout` seconds.
 
-        Raises `SshError` or a subclass. The exit status is None if the connection ended after the
-        start, as in a reboot.
+        Raises `SshError`. The exit status is None if the connection ended meanwhile, as in a
+        reboot.
         """
 
         def run_command(connection: Connection, deadline: float) -> CommandResult:
@@ -82,7 +81,7 @@ class ParamikoShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` on the same connection if the answer to `question` is accepted.
+        """Run `command` on the same connection if the answer is accepted.
 
         None if it is not.
         """
@@ -98,17 +97,17 @@ class ParamikoShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Run a command on every host, in threads, or processes for many hosts."""
+        """Run in threads, or in processes for many hosts."""
         ask = partial(self.run, command=command, timeout=timeout)
         workers = workers_for(len(hosts))
         accepts_new_keys = self._known_hosts.checking is not HostKeyChecking.STRICT
-        # Several processes would write the same new keys to known_hosts.
+        # Several processes would write the same keys.
         if workers == 1 or accepts_new_keys:
             return ask_in_threads(hosts, ask, concurrency=concurrency)
         return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
 
     def __reduce__(self) -> tuple[Callable[[], "ParamikoShell"], tuple[()]]:
-        """Pickle a shell with strict checking for a worker process."""
+        """Pickle for a worker, with strict checking."""
         make = partial(
             ParamikoShell,
             known_hosts=self._known_hosts_file,
@@ -124,12 +123,12 @@ class ParamikoShell:
     def _connect_and_talk(
         self, host: Host, talk: Callable[[Connection, float], T], timeout: float
     ) -> T:
-        """Connect, log in, and return what `talk` returns, within `timeout` seconds.
+        """Connect, log in and `talk`, within `timeout` seconds.
 
-        If the host turns the connection away before it shows its key, this is repeated.
+        Repeated if the host turns the connection away before it shows its key.
         """
         known_hosts = self._known_hosts_of(host)
-        # Not timed: decrypting a key may take a second.
+        # Decrypting a key may take a second.
         with self._keys.open_keys(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
             deadline = started + timeout
@@ -148,12 +147,11 @@ class ParamikoShell:
                 except TurnedAwayError:
                     if time.monotonic() + pause >= connect_deadline:
                         raise
-                # Random, to spread threads that were turned away together.
+                # To spread threads that were turned away together.
                 time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
             return attempt()
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
-        # --known-hosts comes before the files of the host's ssh_config.
         files = None if self._known_hosts_file is not None else host.known_hosts
         if files is None:
             return self._known_hosts

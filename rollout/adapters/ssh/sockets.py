@@ -1,6 +1,6 @@
-"""The byte streams that SSH runs over: TCP or a local command, limited in time and bytes.
+"""The streams below SSH: TCP or a local command, with limits.
 
-At a limit the stream ends, so that paramiko's thread ends and wakes all waiters.
+At a limit the stream ends, so that paramiko's thread ends, and wakes all waiters.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from typing_extensions import Buffer, override
 from rollout.adapters.programs import signal_group
 from rollout.adapters.secrets import child_environment
 
-# A timeout of 0 would mean not to block.
+# 0 would mean not to block.
 _SHORTEST_TIMEOUT = 0.001
-# Until another attempt to connect begins, in place of an earlier one but the first.
+# Until another attempt.
 _REPEAT_SECONDS = 1.0
-# In bytes: a host sends a few kilobytes before a login.
+# Bytes: before a login, hosts send a few kilobytes.
 HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING_LIMIT = 256
 _STDERR_LIMIT = 4096
@@ -30,27 +30,27 @@ _ResolvedAddress = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 
 class DeadlineSocket(socket.socket):
-    """A stream that ends at a deadline, or when it has received too much."""
+    """A stream with a deadline and a limit of bytes."""
 
-    # A time of `time.monotonic`.
+    # By `time.monotonic`.
     deadline: float
-    # How many more bytes may be received.
+    # How many more bytes may come.
     allowance: int
     # The first bytes.
     greeting: bytes = b""
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the deadline, at least 0."""
+        """At least 0."""
         return max(0.0, self.deadline - time.monotonic())
 
     @property
     def is_flooded(self) -> bool:
-        """Whether more bytes arrived than allowed."""
+        """Whether more bytes came than allowed."""
         return self.allowance < 0
 
     def limit(self, deadline: float, allowance: int) -> None:
-        """Set the deadline, and how many more bytes may be received."""
+        """Set the deadline, and how many more bytes may come."""
         self.deadline = deadline
         self.allowance = allowance
 
@@ -61,7 +61,7 @@ class DeadlineSocket(socket.socket):
 
     @override
     def recv(self, size: int, flags: int = 0, /) -> bytes:
-        """Receive bytes; none beyond the limits."""
+        """Return none beyond the limits."""
         if not self.seconds_left or self.is_flooded:
             return b""
         data = super().recv(size, flags)
@@ -79,14 +79,14 @@ class DeadlineSocket(socket.socket):
 
     @override
     def close(self) -> None:
-        """Close the socket, and wake its reader."""
+        """Also wake the reader."""
         with contextlib.suppress(OSError):
             self.shutdown(socket.SHUT_RDWR)
         super().close()
 
 
 class ProxyCommand:
-    """A local command whose input and output are a connection to a host."""
+    """A local command that is a connection to a host."""
 
     def __init__(self, command: Sequence[str], stream: socket.socket) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - the operator's own configuration says it
@@ -95,14 +95,14 @@ class ProxyCommand:
             stdin=stream.fileno(),
             stdout=stream.fileno(),
             stderr=subprocess.PIPE,
-            # Not the terminal's, so that its interrupts do not end the command.
+            # The terminal's interrupts must not end it.
             start_new_session=True,
         )
-        # What the command printed; set by `end`.
+        # Set by `end`.
         self.stderr = ""
 
     def end(self) -> None:
-        """Kill the command with everything it has started."""
+        """Kill the command and all that it started."""
         signal_group(self._process.pid)
         self._process.wait()
         pipe = self._process.stderr
@@ -115,9 +115,9 @@ class ProxyCommand:
 
 
 def connect_through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, ProxyCommand]:
-    """Start a local command; return the connection to it, and the command."""
+    """Start a command; return the connection to it."""
     own_end, command_end = socket.socketpair()
-    # Closed here, because the command has its own copy.
+    # The command has a copy.
     with command_end:
         descriptor = own_end.detach()
         stream = DeadlineSocket(own_end.family, own_end.type, own_end.proto, fileno=descriptor)
@@ -130,13 +130,13 @@ def connect_through(command: Sequence[str], deadline: float) -> tuple[DeadlineSo
 
 
 def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
-    """Return a TCP connection to the name's first address that answers.
+    """Connect to the name's first address that answers.
 
-    Each address gets a share of the time, because one may drop packets.
+    Each address gets a share of the time: one may drop packets.
     """
     failure: OSError = TimeoutError("deadline")
     try:
-        # The system's resolver has its own timeouts.
+        # Here, the resolver's own timeouts count.
         addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
@@ -157,10 +157,10 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
 
 
 def _connect_to(address_info: _ResolvedAddress, deadline: float) -> DeadlineSocket:
-    """Connect to one address, or raise `OSError`; `TimeoutError` at a `time.monotonic`.
+    """Connect by a `time.monotonic`, or raise `OSError`.
 
-    The kernel repeats a lost packet after 1, 3 and 7 s, so further attempts find a host that has
-    just booted sooner. They are few: firewalls that drop packets often count attempts.
+    The kernel repeats a lost packet after 1, 3 and 7 s, so further attempts find a booting host
+    sooner. They are few, because firewalls may count them.
     """
     attempts = [_begin_to_connect(address_info)]
     try:
@@ -170,7 +170,7 @@ def _connect_to(address_info: _ResolvedAddress, deadline: float) -> DeadlineSock
                 raise TimeoutError("timed out")
             if _await_any(attempts, min(seconds_left, _REPEAT_SECONDS)):
                 return _take_finished(attempts)
-            # The first one stays: a distant host may need more than a second to answer.
+            # The first stays: a distant host may need longer.
             first, *others = attempts
             for attempt in others:
                 attempt.close()
@@ -192,7 +192,7 @@ def _begin_to_connect(address_info: _ResolvedAddress) -> DeadlineSocket:
 
 
 def _await_any(attempts: Sequence[DeadlineSocket], seconds: float) -> bool:
-    """Wait until an attempt has connected or failed; False if none in time."""
+    """Return False if none has connected or failed in time."""
     poll = select.poll()
     for attempt in attempts:
         poll.register(attempt, select.POLLOUT)
@@ -200,12 +200,11 @@ def _await_any(attempts: Sequence[DeadlineSocket], seconds: float) -> bool:
 
 
 def _take_finished(attempts: list[DeadlineSocket]) -> DeadlineSocket:
-    """Remove and return the finished attempt; `OSError` if it failed."""
+    """Remove and return the finished one; `OSError` if it failed."""
     finished = next(attempt for attempt in attempts if _is_finished(attempt))
     error_number = finished.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if error_number:
         raise OSError(error_number, os.strerror(error_number))
-    # The caller closes the attempts that are left in the list.
     attempts.remove(finished)
     return finished
 

@@ -1,7 +1,6 @@
-"""Asks many hosts from several processes, because one interpreter uses one core.
+"""Asks many hosts from several processes, for several cores.
 
-A worker reads a pickled task from its input, and ends with that. A pool of `concurrent.futures`
-would wait after an interrupt.
+A worker ends with its input. A pool of `concurrent.futures` would wait after an interrupt.
 """
 
 import math
@@ -20,7 +19,7 @@ from rollout.model.host import Host
 from rollout.ports import CommandResult
 from rollout.threads import in_background
 
-# A process for fewer hosts would take longer to start than to ask.
+# Fewer hosts are faster without another process.
 _HOSTS_PER_WORKER = 250
 # Each takes about 40 MB.
 _MOST_WORKERS = 4
@@ -30,30 +29,28 @@ Ask = Callable[[Host], CommandResult]
 
 
 def workers_for(hosts: int) -> int:
-    """Return how many processes should ask so many hosts; 1: only this one."""
+    """Return the number of processes; 1: only this one."""
     return max(1, min(os.cpu_count() or 1, hosts // _HOSTS_PER_WORKER, _MOST_WORKERS))
 
 
 def in_processes(
     ask: Ask, hosts: Mapping[str, Host], *, concurrency: int, workers: int
 ) -> Generator[tuple[str, Answer]]:
-    """Yield each host's answer or failure; closing the generator ends the workers.
+    """Yield answers; closing the generator ends the workers.
 
-    `ask` is pickled. If a worker ends early, this process asks the rest of its hosts.
+    `ask` is pickled. If a worker ends early, this process asks its hosts.
     """
     unanswered = dict(hosts)
     running_workers = workers
-    # None for each worker that has ended.
+    # None when a worker ends.
     answers = SimpleQueue[tuple[str, Answer] | None]()
     share_of_concurrency = math.ceil(concurrency / workers)
     with ExitStack() as processes:
         for number in range(workers):
-            # As many for each: every WORKERS-th host.
             hosts_of_worker = dict(list(hosts.items())[number::workers])
             task = pickle.dumps((ask, hosts_of_worker, share_of_concurrency))
             process = _start_worker()
             processes.enter_context(process)
-            # At the stack's exit it is killed, then waited for.
             processes.callback(process.kill)
             in_background(partial(_give_task_and_queue_answers, process, task, answers), "worker")
         while running_workers:
@@ -86,14 +83,14 @@ def _give_task_and_queue_answers(
         if process.stdin is not None and process.stdout is not None:
             process.stdin.write(task)
             process.stdin.flush()
-            # `EOFError` at the worker's end.
+            # Until `EOFError`.
             while True:
                 answers.put(pickle.load(process.stdout))  # noqa: S301 - our own process
     answers.put(None)
 
 
 def work() -> None:
-    """Do the task on stdin in a worker process, then end it."""
+    """Do the task on stdin, in a worker process."""
     ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent process
     in_background(_end_with_input, "input")
     for answer in ask_in_threads(hosts, ask, concurrency=concurrency):
