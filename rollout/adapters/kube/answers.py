@@ -1,4 +1,4 @@
-"""Checks successful answers of the API server, and translates failed exchanges.
+"""Checks answers of the API server, and translates failures.
 
 A proxy's answer must not pass for an empty list or a completed change.
 """
@@ -18,7 +18,6 @@ from rollout.model.json_text import DECODE_ERRORS
 _DISCOVERY = "APIResourceList"
 _GROUP_DISCOVERY = "APIGroup"
 _SUCCESS = b'"Success"'
-# `namespaces/NAME` before the resource.
 _NAMESPACE_PARTS = 2
 
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
@@ -41,7 +40,7 @@ _TLS_ALERTS = (
     *("CERTIFICATE_REQUIRED", "ALERT_HANDSHAKE_FAILURE"),
 )
 _BROKEN_CONNECTION = (http.ProtocolError, http.DecodeError)
-# Exception classes with message and hint; the first match counts.
+# The first match counts.
 _MESSAGES_BY_ERROR: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
     (http.NameResolutionError, "the host name of {server} cannot be resolved", _DNS_HINT),
     (http.ProxyError, "no connection to {server} through the proxy: {cause}", _PROXY_HINT),
@@ -58,10 +57,10 @@ _MESSAGES_BY_ERROR: tuple[tuple[type[Exception] | tuple[type[Exception], ...], s
 
 
 class _ObjectPath(NamedTuple):
-    """What a path such as `/apis/GROUP/VERSION/namespaces/NAMESPACE/pods/NAME/log` names."""
+    """Parts of `/apis/GROUP/VERSION/namespaces/NAMESPACE/pods/NAME/log`."""
 
     version: str
-    # Empty, as are the others, if the path ends before.
+    # Each may be empty.
     resource: str
     name: str
     subresource: str
@@ -75,9 +74,9 @@ class _ResponseBody(wire.Wire, frozen=True):
 
 
 def check_answer(body: bytes, method: str, path: str) -> str:
-    """Return the token of a list's next page, or empty.
+    """Return the token of the next page, or empty.
 
-    Raises `ApiUnavailableError` if the body is no answer to this request.
+    Raises `ApiUnavailableError` for a body of another kind.
     """
     request = f"{method} {path}"
     try:
@@ -92,25 +91,24 @@ def check_answer(body: bytes, method: str, path: str) -> str:
 
 
 def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
-    """Whether a body has the kind that its path asks for.
+    """Whether a body has its path's kind.
 
-    Only `/api/VERSION/…` and `/apis/GROUP/VERSION/…` have kinds.
+    Only paths below `/api` and `/apis` have kinds.
     """
     root, *parts = path.strip("/").split("/")
     if root not in ("api", "apis"):
         return True
-    # `VERSION`, or `GROUP/VERSION`.
     version_parts = 1 if root == "api" else 2
     requested = _parse_object_path(parts, version_parts)
     if not requested.resource:
         has_version = len(parts) == version_parts
         return answer.kind == (_DISCOVERY if has_version else _GROUP_DISCOVERY)
-    # As the Eviction of `pods/NAME/eviction`.
+    # Such as Eviction.
     is_named_by_subresource = answer.kind.lower() == requested.subresource
     if requested.subresource and is_named_by_subresource:
         return True
     if answer.kind == "Status":
-        # A deletion leaves no object, and a subresource may change another one.
+        # A deletion leaves no object; a subresource may change another.
         may_be_status = method == "DELETE" or bool(requested.subresource)
         return may_be_status and bytes(answer.status) == _SUCCESS
     is_of_version = answer.api_version == requested.version
@@ -121,13 +119,13 @@ def _is_of_resource(kind: str, method: str, requested: _ObjectPath) -> bool:
     is_list_requested = method == "GET" and not requested.name
     if is_list_requested:
         return kind.endswith("List") and _plural(kind.removesuffix("List")) == requested.resource
-    # The plural of a custom resource need not follow from its kind.
+    # A custom resource's plural need not follow from its kind.
     has_any_plural = method == "GET" and "." in requested.version
     return has_any_plural or _plural(kind) == requested.resource
 
 
 def _parse_object_path(parts: Sequence[str], version_parts: int) -> _ObjectPath:
-    """Parse a path without its root: the first `version_parts` are the version."""
+    """Parse a path without its root."""
     version = "/".join(parts[:version_parts])
     object_parts = parts[version_parts:]
     # `namespaces/NAME` alone is the namespace itself.
@@ -139,7 +137,6 @@ def _parse_object_path(parts: Sequence[str], version_parts: int) -> _ObjectPath:
 
 
 def _plural(kind: str) -> str:
-    """Return the resource of a kind: `networkpolicies` for `NetworkPolicy`."""
     word = kind.lower()
     if word.endswith(("s", "x", "ch", "sh")):
         return f"{word}es"
@@ -149,7 +146,7 @@ def _plural(kind: str) -> str:
 
 
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
-    """Return the error for an exception of the HTTP client."""
+    """Translate an exception of the HTTP client."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
     cause = "the response ended early" if _ended_early(error) else _cause(error)
@@ -161,14 +158,14 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
 
 
 def is_broken_off(error: Exception) -> bool:
-    """Whether the server closed the connection without an answer."""
+    """Whether the connection closed without an answer."""
     if isinstance(error, http.ProtocolError):
         return True
     return isinstance(_innermost_error(error), ssl.SSLEOFError)
 
 
 def _ended_early(error: Exception) -> bool:
-    """Whether the response ends in a chunk's length, so that it has no number."""
+    """Whether the response ends within a chunk's length."""
     if not isinstance(error, _BROKEN_CONNECTION):
         return False
     if isinstance(error, http.InvalidChunkLength):
@@ -177,7 +174,7 @@ def _ended_early(error: Exception) -> bool:
 
 
 def _tls_error(error: Exception, server: str) -> ApiError:
-    """Return an `ApiUnavailableError` only if another attempt may succeed."""
+    """Return an `ApiUnavailableError` only if a retry may succeed."""
     text = str(error)
     cause = _cause(error)
     if _VERIFICATION_MARKER in text:
@@ -192,15 +189,13 @@ def _tls_error(error: Exception, server: str) -> ApiError:
 
 
 def _cause(error: BaseException) -> str:
-    """Return what the innermost error says, without error numbers."""
+    """Return the innermost error's text, without error numbers."""
     inner = _innermost_error(error)
-    # The first is of `OSError`, the second of `ssl.SSLCertVerificationError`.
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__
 
 
 def _innermost_error(error: BaseException) -> BaseException:
-    """Return the error that led to all the others."""
     # urllib3 has some causes only in `args`.
     errors_in_args = [part for part in error.args if isinstance(part, BaseException)]
     cause = error.__cause__ or error.__context__ or next(iter(errors_in_args), None)

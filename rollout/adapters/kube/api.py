@@ -1,6 +1,6 @@
 """A `ClusterApi` over HTTP.
 
-Only a GET whose connection breaks is repeated here: other retries need a deadline.
+Only a broken GET is repeated: other retries need a deadline.
 """
 
 import logging
@@ -42,12 +42,12 @@ _WATCH_SLACK_SECONDS = 10.0
 
 
 class Timeouts(Struct, frozen=True):
-    """The timeouts of a request, in seconds."""
+    """In seconds."""
 
     connect: float = 5.0
-    # Seconds until the next bytes.
+    # Until the next bytes.
     read: float = 30.0
-    # How many times `read` a whole body may take.
+    # How many times `read` a body may take.
     body_patience: float = 10
 
 
@@ -63,7 +63,6 @@ class _HttpRequest(Struct, frozen=True):
         return f"{self.method} {self.path}"
 
     def for_log(self) -> str:
-        """Return the request without a long continue token."""
         query = dict(self.query)
         if not query:
             return str(self)
@@ -87,8 +86,8 @@ def connect(
 ) -> "KubeApi":
     """Return a client; `KubeconfigError` for an unusable kubeconfig.
 
-    `kubeconfig` None means KUBECONFIG, else ~/.kube/config, else the pod's service account. Nothing
-    is sent yet.
+    Without a `kubeconfig`: KUBECONFIG, else ~/.kube/config, else the service account. Nothing is
+    sent.
     """
     access = RenewableSession(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
@@ -104,15 +103,15 @@ class KubeApi(Struct, frozen=True, eq=False):
 
     @property
     def server(self) -> str:
-        """Address of the API server."""
+        """The address."""
         return self._access.session.server
 
     def server_time(self) -> datetime | None:
-        """Return the server's clock in UTC, at most two seconds late, or None."""
+        """Return the time in UTC, at most two seconds late, or None."""
         return self._server_time.now()
 
     def within(self, seconds: float) -> "KubeApi":
-        """Return this client with a timeout for each answer."""
+        """Limit the wait for each answer."""
         timeouts = Timeouts(
             connect=min(self._timeouts.connect, seconds),
             read=min(self._timeouts.read, seconds),
@@ -121,13 +120,13 @@ class KubeApi(Struct, frozen=True, eq=False):
         return replace(self, _timeouts=timeouts)
 
     def get(self, path: str, query: Query | None = None) -> bytes:
-        """Return the body of a GET."""
+        """GET a body."""
         return self._answer_body("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield a list's pages, each fetched while the one before is read.
+        """Yield a list's pages; fetch the next meanwhile.
 
-        Raises `ApiGoneError` if the API server's continue token expires because of slow reading.
+        Raises `ApiGoneError` if the continue token expires.
         """
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         request = _HttpRequest("GET", path, parameters, self._timeouts.read)
@@ -152,16 +151,15 @@ class KubeApi(Struct, frozen=True, eq=False):
         return self._answer_body("PATCH", path, query, body)
 
     def delete(self, path: str, body: object | None = None) -> bytes:
-        """DELETE with `body` as DeleteOptions."""
+        """DELETE with DeleteOptions."""
         return self._answer_body("DELETE", path, None, body)
 
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Return a context that watches with bookmarks for `seconds`, and yields lines.
+        """Return a context that watches with bookmarks, and yields lines.
 
-        Leaving it, from any thread, ends the watch at once. A lost connection raises
-        `ApiUnavailableError`.
+        Leaving it, from any thread, ends the watch. A lost connection raises `ApiUnavailableError`.
         """
         parameters = {
             "allowWatchBookmarks": "true",
@@ -190,7 +188,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         return answer
 
     def _exchange(self, request: _HttpRequest) -> tuple[bytes, str]:
-        """Return the body and the token of a list's next page, or empty."""
+        """Return the body and the next page's token, or empty."""
         response = self._require_success(request)
         arrived_at = self._server_time.monotonic()
         try:
@@ -207,9 +205,9 @@ class KubeApi(Struct, frozen=True, eq=False):
     def _note_failed_exchange(
         self, error: Exception, request: _HttpRequest, *, status: int = 0
     ) -> ApiError:
-        """Note the outage; return the error to raise.
+        """Note an outage; return the error to raise.
 
-        `status` is of an answer whose body broke off; 0 without an answer.
+        `status` is 0 without an answer.
         """
         self._recovery.note_outage()
         api_error = exchange_error(error, self.server, str(request))
@@ -217,7 +215,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         return api_error
 
     def _read_body(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Read a body by a deadline: a server may send single bytes for ever."""
+        """Read by a deadline: a server may send single bytes for ever."""
         deadline = time.monotonic() + self._timeouts.read * self._timeouts.body_patience
         try:
             body = b"".join(_chunks(response, deadline))
@@ -228,9 +226,9 @@ class KubeApi(Struct, frozen=True, eq=False):
         return body
 
     def _require_success(self, request: _HttpRequest) -> urllib3.BaseHTTPResponse:
-        """Return a successful response with its body unread, or raise `ApiError`.
+        """Return a successful response, unread, or raise `ApiError`.
 
-        If the server rejects the credentials, they are renewed once.
+        Refused credentials are renewed once.
         """
         session = self._access.session
         response = self._send_with_retry(session, request)
@@ -246,7 +244,6 @@ class KubeApi(Struct, frozen=True, eq=False):
     def _send_with_retry(
         self, session: ApiSession, request: _HttpRequest, *, may_repeat: bool = True
     ) -> urllib3.BaseHTTPResponse:
-        """Send the request, and a GET once more if its connection breaks."""
         try:
             return self._send_once(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -284,7 +281,6 @@ class KubeApi(Struct, frozen=True, eq=False):
         return response
 
     def _refusal_error(self, response: urllib3.BaseHTTPResponse, request: _HttpRequest) -> ApiError:
-        """Return the error for a response without success, whose body is unread."""
         try:
             body = self._access.session.without_credentials(self._read_body(response))
         except (urllib3.exceptions.HTTPError, OSError):
@@ -297,7 +293,7 @@ class KubeApi(Struct, frozen=True, eq=False):
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
-    """Yield a body's parts as they arrive; `TimeoutError` after the deadline."""
+    """Yield parts as they arrive; `TimeoutError` after the deadline."""
     while chunk := response.read1(_CHUNK):
         if time.monotonic() > deadline:
             raise TimeoutError

@@ -1,7 +1,7 @@
 """Imports only what is used of the `kubernetes` package.
 
-All of it takes 20 MB of memory, and doubles a short command's CPU time. So empty packages stand in
-during the import; if that fails, all is imported.
+All of it takes 20 MB, and doubles a short command's CPU time. So empty packages stand in for it,
+unless that fails.
 """
 
 import logging
@@ -28,7 +28,6 @@ def client_parts() -> SimpleNamespace:
 @cache
 def _load_once() -> SimpleNamespace:
     is_imported_already = _PACKAGE in sys.modules
-    # If so, empty packages would save nothing.
     if not is_imported_already:
         try:
             with _in_empty_packages():
@@ -39,7 +38,6 @@ def _load_once() -> SimpleNamespace:
 
 
 def _import_parts() -> SimpleNamespace:
-    # Imported here, because the empty packages must be in place.
     from kubernetes.client import configuration, rest  # noqa: PLC0415
 
     return SimpleNamespace(configuration=configuration, rest=rest)
@@ -47,7 +45,7 @@ def _import_parts() -> SimpleNamespace:
 
 @contextmanager
 def _in_empty_packages() -> Iterator[None]:
-    """Put empty packages in place of the real ones, and remove all at the end."""
+    """Replace the real packages during this context."""
     specification = find_spec(_PACKAGE)
     folders = specification.submodule_search_locations if specification else None
     try:
@@ -55,7 +53,7 @@ def _in_empty_packages() -> Iterator[None]:
             _, *subfolders = name.split(".")
             paths = ["/".join((folder, *subfolders)) for folder in folders or ()]
             module = ModuleType(name)
-            # Lets its modules be imported, without running its `__init__`.
+            # Its modules can be imported without its `__init__`.
             vars(module)["__path__"] = paths
             sys.modules[name] = module
         yield

@@ -1,7 +1,7 @@
-"""Reads or asks for what a kubeconfig's user logs in with.
+"""Obtains a kubeconfig user's credentials.
 
-The protocol of credential programs is `client.authentication.k8s.io` in the Kubernetes reference,
-the precedence client-go's.
+Programs' protocol is `client.authentication.k8s.io` in the Kubernetes reference; the precedence is
+client-go's.
 """
 
 import base64
@@ -29,9 +29,9 @@ from rollout.errors import KubeconfigError
 from rollout.model.text import joined
 from rollout.model.tool_output import last_line
 
-# Seconds for a credential program; cloud providers' take one to ten.
+# Seconds. Cloud providers' programs take one to ten.
 LOGIN_LIMIT = 30.0
-# How early to renew, in seconds: a minute, or a fifth of a short lifetime.
+# Seconds before the end to renew, or a share of a short lifetime.
 _LONGEST_MARGIN = 60.0
 _SHARE_OF_LIFETIME = 0.2
 _LOGIN_HINT = "Check the token, or the file or program that it comes from."
@@ -47,11 +47,11 @@ _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a user logs in with."""
+    """How a user logs in."""
 
-    # Returns the header's value, empty without one; raises `KubeconfigError`.
+    # Returns the header's value, or empty; raises `KubeconfigError`.
     authorization: Callable[[], str]
-    # As PEM, from a program. The session loads the kubeconfig's own.
+    # From a program, as PEM.
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
     # By `time.time`.
@@ -76,9 +76,9 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 def log_in(login: Login, *, may_ask: bool) -> Credentials:
-    """Return the user's credentials, or raise `KubeconfigError`.
+    """Return credentials, or raise `KubeconfigError`.
 
-    `may_ask`: a credential program may ask a person.
+    `may_ask`: a program may ask a person.
     """
     user = login.user
     has_certificate = bool(user.client_certificate_data or user.client_certificate)
@@ -94,7 +94,7 @@ def log_in(login: Login, *, may_ask: bool) -> Credentials:
     if user.auth_provider:
         token = _id_token(user.auth_provider.config or {}, login.user_origin)
         return _fixed_token(token, login.user_origin)
-    # As in client-go, a certificate comes before a program.
+    # As in client-go.
     if user.exec and not has_certificate:
         return _ask_program(login, user.exec, may_ask=may_ask)
     return Credentials(lambda: "")
@@ -105,7 +105,7 @@ def _fixed_token(token: str, origin: str) -> Credentials:
 
 
 def _bearer(token: str, origin: str) -> str:
-    """Return the header's value; `KubeconfigError` names the token's `origin`."""
+    """`KubeconfigError` names the token's `origin`."""
     try:
         return f"Bearer {header_value(token)}"
     except ValueError as error:
@@ -114,14 +114,14 @@ def _bearer(token: str, origin: str) -> str:
 
 
 def _read_token(file: Path) -> str:
-    """Return the token that a file has now: a kubelet replaces it before it expires."""
+    """Read it now: a kubelet replaces it before it expires."""
     try:
         token = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode().strip()
     except OSError as error:
         message = f"token file {file} cannot be read: {error.strerror}"
         raise KubeconfigError(message, hint=hint_of(error, _LOGIN_HINT)) from error
     except ValueError:
-        # Without its cause, which has the file's content.
+        # Without the cause, which holds the content.
         raise KubeconfigError(f"token file {file} is not text", hint=_LOGIN_HINT) from None
     if not token:
         raise KubeconfigError(f"token file {file} has no token", hint=_LOGIN_HINT)
@@ -129,14 +129,14 @@ def _read_token(file: Path) -> str:
 
 
 def _id_token(config: Mapping[str, str], origin: str) -> str:
-    """Return a token of OpenID Connect that has not expired.
+    """Return a token that has not expired.
 
-    It is not renewed: the provider may replace the refresh token, which only the kubeconfig keeps.
+    It is not renewed: a new refresh token would have to be saved in the kubeconfig.
     """
     token = config.get("id-token", "")
     try:
         _, payload, _ = token.split(".")
-        # A JWT leaves out the padding.
+        # A JWT lacks the padding.
         padded = payload + "=" * (-len(payload) % 4)
         claims = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims)
     except (ValueError, msgspec.MsgspecError):
@@ -185,7 +185,7 @@ def _program_output(program: Program, login: Login, *, is_interactive: bool) -> 
     except subprocess.TimeoutExpired:
         raise _NoCredentialsError(f"it did not finish within {LOGIN_LIMIT:.0f}s") from None
     if done.returncode:
-        # An interactive program's stderr is the terminal.
+        # Else its stderr is the terminal.
         stderr = (done.stderr or b"").decode(errors="replace")
         message = last_line(_without_inputs(stderr, program))
         raise _NoCredentialsError(joined(": ", f"it exited with {done.returncode}", message))
@@ -193,7 +193,7 @@ def _program_output(program: Program, login: Login, *, is_interactive: bool) -> 
 
 
 def _decode_status(output: bytes, program: Program) -> _Status:
-    """Return the status with a token, or with a certificate and its key."""
+    """Return a status with a token, or with certificate and key."""
     try:
         answer = msgspec.json.decode(output, type=_ExecCredential)
     except (msgspec.MsgspecError, UnicodeError) as error:
@@ -225,7 +225,7 @@ def _run_credential_program(
         "KUBERNETES_EXEC_INFO": msgspec.json.encode(task).decode(),
     }
     if is_interactive:
-        # Without a deadline, because a person answers.
+        # No deadline, because a person answers.
         return subprocess.run(  # noqa: S603 - the user's own kubeconfig names it
             words, env=environment, stdout=subprocess.PIPE, check=False
         )
@@ -233,21 +233,19 @@ def _run_credential_program(
 
 
 def _without_inputs(text: str, program: Program) -> str:
-    """Mask the program's arguments and variables, which may be secret."""
+    """Mask arguments and variables, which may be secret."""
     inputs = [*(program.args or ()), *(item.value or "" for item in program.env or ())]
     parts = set(inputs)
     for value in inputs:
-        # As of `--token=SECRET`.
         parts.update(_SEPARATOR.split(value))
     secrets = [part for part in parts if not _OPTION.fullmatch(part)]
-    # The longest first, because a secret may contain a shorter one.
+    # A secret may contain a shorter one.
     return masked(text, sorted(secrets, key=len, reverse=True))
 
 
 def _cluster_information(login: Login) -> dict[str, object]:
-    """Return `spec.cluster` of an ExecCredential."""
     cluster = login.cluster
-    # A program gets the authority's certificate itself instead of its file.
+    # Programs get its content instead of its file.
     authority_data = cluster.certificate_authority_data
     if cluster.certificate_authority and not authority_data:
         file = Path(cluster.certificate_authority)
@@ -269,7 +267,7 @@ def _cluster_information(login: Login) -> dict[str, object]:
 
 @contextmanager
 def as_kubeconfig_error(subject: str) -> Iterator[None]:
-    """Raise `KubeconfigError` if the subject, a certificate or key, cannot be read."""
+    """Raise `KubeconfigError` for an unreadable certificate or key."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -281,9 +279,9 @@ def as_kubeconfig_error(subject: str) -> Iterator[None]:
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: float) -> float:
-    """Return when to renew credentials, by `time.time`; infinity if they have no expiry.
+    """Return when to renew, by `time.time`; infinity if never.
 
-    Also if they have expired already: the program would be asked before each request.
+    Also for expired credentials: else each request would run the program.
     """
     if expiry is None:
         return math.inf

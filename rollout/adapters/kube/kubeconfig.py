@@ -1,7 +1,7 @@
 """Decodes and checks kubeconfigs, and chooses a context.
 
-The types are client-go's (`clientcmd/api/v1`), and what it refuses is refused here. Messages show
-only names, paths and server addresses: other values may be secret.
+Types and refusals are client-go's (`clientcmd/api/v1`). Messages show only names, paths and
+servers: other values may be secret.
 """
 
 import os
@@ -33,7 +33,7 @@ _PROVIDER_PROBLEMS = {
     "gcp": "which kubectl no longer supports: use the `exec` program gke-gcloud-auth-plugin",
     "azure": "which kubectl no longer supports: use Azure's kubelogin as the `exec` program",
 }
-# client-go does not encode these in a header's name.
+# Not encoded by client-go.
 _HEADER_NAME = "!#$&'*+-.^_`|~"
 _PATH_FIELDS = ("certificate_authority", "client_certificate", "client_key", "token_file")
 
@@ -47,7 +47,7 @@ class _Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A credential program (`exec`), with every field that kubectl knows."""
+    """A credential program (`exec`)."""
 
     command: _Text
     api_version: _Text
@@ -66,7 +66,7 @@ class _AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """A user with each field that kubectl knows; others are refused."""
+    """A user; unknown fields are refused."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -87,7 +87,7 @@ class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     extensions: tuple[Any, ...] | None = None
 
     def impersonation(self) -> tuple[tuple[str, str], ...]:
-        """Return the impersonation headers, as client-go sends them."""
+        """Return the headers that client-go sends."""
         headers = []
         if self.impersonate:
             headers.append(("Impersonate-User", self.impersonate))
@@ -117,9 +117,9 @@ class _ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A named entry of any section, with its field.
+    """A named entry of any section.
 
-    Only the context's user is decoded: others' unknown fields do no harm.
+    `user` is decoded later: other users' unknown fields do no harm.
     """
 
     name: str
@@ -136,29 +136,28 @@ class _KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Login(Struct, frozen=True):
-    """The chosen context, with its cluster and user, whose paths are absolute."""
+    """The chosen context, with absolute paths."""
 
     # Empty in a pod.
     context: str
     server: str
     cluster: _ClusterEntry
     user: UserEntry
-    # Name the entry and its file in messages.
+    # For messages: the entry and its file.
     cluster_origin: str
     user_origin: str
 
 
 class _MergedKubeconfig:
-    """Several files as one: as for kubectl, a name's first entry counts."""
+    """Several files as one: a name's first entry counts."""
 
     def __init__(self, files: tuple[Path, ...]) -> None:
         self.files = files
         self.current: str | None = None
         self.contexts: dict[str, _ContextEntry] = {}
-        # With the files that have them.
         self.clusters: dict[str, tuple[Path, _ClusterEntry]] = {}
         self.users: dict[str, tuple[Path, Mapping[str, Any]]] = {}
-        # From the last, so that an earlier file's entries replace later ones'.
+        # From the last, so that earlier files replace later ones.
         for path in reversed(files):
             file = _read_file(path)
             self.current = file.current_context or self.current
@@ -173,7 +172,7 @@ class _MergedKubeconfig:
         return ", ".join(map(str, self.files))
 
     def choose(self, name: str | None) -> Login:
-        """Return the login of a context, by default the current one; or `KubeconfigError`."""
+        """Choose a context, by default the current; or `KubeconfigError`."""
         name = name or self.current
         if name is None:
             raise self._choice_error(f"{self} has no current context")
@@ -189,7 +188,7 @@ class _MergedKubeconfig:
         user, user_origin = self._find_user(user_name)
         return Login(
             context=name,
-            # `urlsplit` writes the scheme in lower case.
+            # Makes the scheme lower case.
             server=urlsplit(cluster.server or "").geturl().rstrip("/"),
             cluster=_with_absolute_paths(cluster, file),
             user=user,
@@ -198,7 +197,7 @@ class _MergedKubeconfig:
         )
 
     def _find_user(self, name: str | None) -> tuple[UserEntry, str]:
-        """Return a user and its origin for messages; without a name, an anonymous one."""
+        """Return a user and its origin for messages. No name: anonymous."""
         if not name:
             return UserEntry(), "the kubeconfig"
         file, content = self.users[name]
@@ -206,9 +205,9 @@ class _MergedKubeconfig:
         return _with_absolute_paths(_decode_user(content, origin), file), origin
 
     def _cluster_and_user_of(self, context_name: str) -> tuple[str, str | None]:
-        """Return the names of a context's cluster and user, if the files define them.
+        """Return names that the files define, or raise `KubeconfigError`.
 
-        Else raise `KubeconfigError`. The user may be None.
+        The user may be None.
         """
         context = self.contexts[context_name]
         if not context.cluster:
@@ -225,7 +224,6 @@ class _MergedKubeconfig:
         return context.cluster, context.user
 
     def _choice_error(self, message: str) -> KubeconfigError:
-        """Return an error whose hint lists the contexts."""
         names = list(self.contexts)
         if not names:
             return KubeconfigError(message, hint=f"It has no contexts. {_CHOOSE_HINT}")
@@ -237,7 +235,7 @@ class _MergedKubeconfig:
 
 
 def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
-    """Return a cluster or user whose paths, relative to its file, are absolute."""
+    """Make the paths absolute, from the folder of the file."""
     folder = file.absolute().parent
     changes = dict[str, Any]()
     for field in _PATH_FIELDS:
@@ -245,14 +243,14 @@ def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
         if path:
             changes[field] = str(folder / path)
     program: Program | None = getattr(entry, "exec", None)
-    # A command without a slash is searched for in PATH.
+    # Else it is searched for in PATH.
     if program and os.sep in program.command:
         changes["exec"] = replace(program, command=str(folder / program.command))
     return replace(entry, **changes)
 
 
 def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
-    """Return a user; `KubeconfigError` if a part of it is wrong or would be ignored."""
+    """Raise `KubeconfigError` if a part is wrong or would be ignored."""
     try:
         user = msgspec.convert(content, UserEntry)
     except msgspec.ValidationError as error:
@@ -268,7 +266,6 @@ def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
 
 
 def _problems_of_user(user: UserEntry) -> Iterator[str]:
-    """Yield what makes a user unusable, such as `has a token and a username`."""
     if user.impersonation() and not user.impersonate:
         yield (
             "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
@@ -293,12 +290,12 @@ def _problems_of_user(user: UserEntry) -> Iterator[str]:
 
 
 def find_login(kubeconfig: Path | None, context: str | None) -> Login:
-    """Choose and check a context, or raise `KubeconfigError`."""
+    """Choose a context, or raise `KubeconfigError`."""
     return _MergedKubeconfig(_find_files(kubeconfig)).choose(context)
 
 
 def in_cluster() -> bool:
-    """Whether this runs in a pod that has a service account, but no kubeconfig."""
+    """Whether this is a pod with a service account, and no kubeconfig."""
     names_kubeconfig = bool(os.environ.get("KUBECONFIG"))
     if names_kubeconfig or Path(_DEFAULT_FILE).expanduser().exists():
         return False
@@ -307,7 +304,7 @@ def in_cluster() -> bool:
 
 
 def service_account_login(context: str | None) -> Login:
-    """Return the login of the pod that this runs in, or raise `KubeconfigError`."""
+    """Return the pod's own login, or raise `KubeconfigError`."""
     if context:
         raise KubeconfigError(
             f"there is no context {context!r}, because the pod's service account is used",
@@ -328,14 +325,14 @@ def service_account_login(context: str | None) -> Login:
 
 
 def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
-    """Return the files to read, at least one, which exist. Raises `KubeconfigError`."""
+    """Return one or more existing files, or raise `KubeconfigError`."""
     if kubeconfig is not None:
         return (_require_file(kubeconfig.expanduser()),)
     parts = os.environ.get("KUBECONFIG", "").split(os.pathsep)
     paths = tuple(Path(part).expanduser() for part in parts if part)
     if not paths:
         return (_require_file(Path(_DEFAULT_FILE).expanduser()),)
-    # Like kubectl, skip missing files.
+    # Like kubectl.
     existing = tuple(path for path in paths if path.exists())
     if not existing:
         raise _missing_file_error(paths[0])
@@ -383,9 +380,9 @@ def _check_names_are_unique(file: _KubeconfigFile, path: Path) -> None:
 
 
 def _why_not_yaml(error: Exception) -> str:
-    """Return the reason without the file's text, which may be secret."""
+    """Do not show the file's text, which may be secret."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        # What follows a quote is of the file, such as an unknown tag `!password`.
+        # What follows a quote is of the file.
         problem, _, _ = (error.problem or "it cannot be read").partition(" '")
         return f"line {error.problem_mark.line + 1}: {problem}"
     if isinstance(error, UnicodeDecodeError):
@@ -394,7 +391,7 @@ def _why_not_yaml(error: Exception) -> str:
 
 
 def _why_cluster_unusable(cluster: _ClusterEntry) -> str:
-    """Return what makes a cluster unusable, such as `no server address`, or empty."""
+    """Return the problem as an object of `has`, or empty."""
     server = cluster.server or ""
     if not server:
         return "no server address"
@@ -413,5 +410,5 @@ def _is_server_url(text: str) -> bool:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        # `port` raises this for one out of range.
+        # Its port is out of range.
         return False

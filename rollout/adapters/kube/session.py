@@ -1,8 +1,7 @@
 """Connections to an API server, with credentials.
 
-Certificates and keys that a kubeconfig embeds stay in memory, but OpenSSL takes a key only from a
-file, which is removed at once. If all are in files, each connection reads them, because they may be
-replaced. Otherwise each login reads everything.
+OpenSSL takes an embedded key only from a file, which is removed at once. If all are in files, each
+connection reads them, because they may be replaced.
 """
 
 import base64
@@ -40,11 +39,10 @@ from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
 
 _UNAUTHORIZED = 401
-# Connections kept for reuse. More threads open more.
+# More threads open more connections.
 _KEPT_CONNECTIONS = 64
-# Seconds between a failed login and the next, which may take longer.
+# Seconds after a failed login.
 _LOGIN_PAUSE = 5.0
-# An API server may still be starting after an outage.
 _STARTING_SECONDS = 60.0
 _REFUSAL_STATUSES = (_UNAUTHORIZED, 403)
 _SOCKS = "socks"
@@ -62,13 +60,13 @@ class ApiSession:
     # Empty without a kubeconfig.
     context: str = ""
     impersonation: tuple[tuple[str, str], ...] = ()
-    # Several with a token file, which changes.
+    # A token file changes.
     sent_authorizations: set[str] = field(default_factory=set, repr=False)
 
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
-        """Return the headers with credentials.
+        """Add credentials.
 
-        Raises `ApiUnavailableError`, to be retried, if these cannot be read or sent now.
+        Raises `ApiUnavailableError` if they cannot be read or sent now.
         """
         complete = HTTPHeaderDict(headers)
         try:
@@ -85,8 +83,8 @@ class ApiSession:
         return complete
 
     def without_credentials(self, body: bytes) -> bytes:
-        """Return an answer with masked credentials: a server may send them back."""
-        # A copy, because other threads add to the set.
+        """Mask credentials, which a server may send back."""
+        # Other threads add to the set.
         sent = self.sent_authorizations.copy()
         # Without `Bearer` or `Basic`.
         secrets = [authorization.split()[-1] for authorization in sent]
@@ -95,12 +93,12 @@ class ApiSession:
 
 
 def open_session(kubeconfig: Path | None, context: str | None, *, may_ask: bool) -> ApiSession:
-    """Log in and prepare connections; nothing is sent yet. Raises `KubeconfigError`."""
+    """Log in; nothing is sent yet. Raises `KubeconfigError`."""
     is_pod_login = kubeconfig is None and in_cluster()
     login = service_account_login(context) if is_pod_login else find_login(kubeconfig, context)
     impersonation = _impersonation(login)
     credentials = log_in(login, may_ask=may_ask)
-    # Raises an error for credentials that cannot be sent.
+    # Check that they can be sent.
     credentials.authorization()
     pool = _make_pool(login, credentials)
     return ApiSession(
@@ -109,7 +107,6 @@ def open_session(kubeconfig: Path | None, context: str | None, *, may_ask: bool)
 
 
 def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
-    """Return the headers that have the user act as another, checked."""
     try:
         return tuple((name, header_value(value)) for name, value in login.user.impersonation())
     except ValueError as error:
@@ -134,13 +131,12 @@ def _make_pool(login: Login, credentials: Credentials) -> urllib3.PoolManager:
     if tls_context is not None:
         pool.connection_pool_kw["ssl_context"] = tls_context
     if not configuration.verify_ssl:
-        # The kubeconfig asks for this.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
     return pool
 
 
 def _create_pool(configuration: Any, proxy_origin: str) -> urllib3.PoolManager:
-    # Ignored, because the error below says what to install.
+    # The error below says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     message = f"the proxy of {proxy_origin} cannot be used"
     try:
@@ -151,7 +147,7 @@ def _create_pool(configuration: Any, proxy_origin: str) -> urllib3.PoolManager:
         hint = f"A SOCKS proxy needs PySocks: {sys.executable} -m pip install PySocks"
         raise KubeconfigError(message, hint=hint) from error
     except (ValueError, urllib3.exceptions.HTTPError):
-        # The error's text may show a password.
+        # The text may show a password.
         raise KubeconfigError(message, hint=_PROXY_HINT) from None
     return pool
 
@@ -169,10 +165,10 @@ def _keep_alive_options() -> list[tuple[int, int, int]]:
 def _load_certificates(
     configuration: Any, login: Login, credentials: Credentials
 ) -> ssl.SSLContext | None:
-    """Return a TLS context if a certificate or key is embedded, or is from a program.
+    """Return a TLS context if anything is embedded or from a program.
 
-    Else None, and the configuration gets the files, which each connection reads. All are loaded
-    here in any case: `KubeconfigError` for unusable ones.
+    Else None, and the configuration gets the files. All are loaded here: `KubeconfigError` for
+    unusable ones.
     """
     cluster = login.cluster
     user = login.user
@@ -194,7 +190,7 @@ def _load_certificates(
         user.client_key_data,
     )
     if any(contents_without_file):
-        # As for kubectl, the same authorities sign the certificate of an HTTPS proxy.
+        # As for kubectl, the same authorities are for an HTTPS proxy.
         configuration.proxy_ssl_context = tls_context
         return tls_context
     configuration.ssl_ca_cert = cluster.certificate_authority
@@ -206,7 +202,6 @@ def _load_certificates(
 def _load_client_certificate(
     tls_context: ssl.SSLContext, user: UserEntry, credentials: Credentials
 ) -> None:
-    """Load the program's certificate and key, or else the kubeconfig's."""
     certificate = credentials.certificate or _read_pem(
         user.client_certificate_data, user.client_certificate
     )
@@ -219,12 +214,11 @@ def _load_client_certificate(
     ):
         file.write(certificate + b"\n" + key)
         file.flush()
-        # With an empty passphrase, OpenSSL does not ask for one.
+        # An empty passphrase keeps OpenSSL from asking.
         tls_context.load_cert_chain(file.name, password="")
 
 
 def _read_pem(data: str | None, file: str | None) -> bytes:
-    """Return embedded content, else the file's; empty without both."""
     if data:
         return base64.b64decode("".join(data.split()), validate=True)
     if file:
@@ -233,46 +227,45 @@ def _read_pem(data: str | None, file: str | None) -> bytes:
 
 
 def _choose_proxy(configuration: Any, proxy: str | None) -> None:
-    """Set the kubeconfig's proxy, else the environment's except for loopback, as Go does."""
+    """Use the kubeconfig's, else the environment's, except for loopback, as Go."""
     if proxy:
         configuration.proxy = proxy
         configuration.no_proxy = ""
         return
-    # The client has read the environment.
     configured_exceptions = configuration.no_proxy
     configuration.no_proxy = (
         f"{configured_exceptions},{_LOOPBACK}" if configured_exceptions else _LOOPBACK
     )
-    # For kubectl and curl, HOST:PORT is an HTTP proxy.
+    # Also a proxy for kubectl and curl.
     if configuration.proxy and "://" not in configuration.proxy:
         configuration.proxy = f"http://{configuration.proxy}"
 
 
 class RenewableSession:
-    """A session that a new login to the same server can replace."""
+    """A session that a new login can replace."""
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
         self._kubeconfig = kubeconfig
         self._session = open_session(kubeconfig, context, may_ask=True)
         self._login_lock = threading.Lock()
-        # Why the last login failed, and until when no other is tried, by `time.monotonic`.
+        # Why the last login failed, and until when not to retry, by `time.monotonic`.
         self._login_error = KubeconfigError("")
         self._no_login_until = float("-inf")
 
     @property
     def session(self) -> ApiSession:
-        """The latest session, renewed if its credentials expire soon."""
+        """The latest session, renewed before it expires."""
         session = self._session
         if time.time() >= session.credentials.renew_at:
-            # If the login fails, the server may still accept the old credentials.
+            # The server may still accept the old credentials.
             with suppress(ApiUnavailableError):
                 return self.log_in_again(session)
         return session
 
     def log_in_again(self, refused: ApiSession) -> ApiSession:
-        """Return a session with other credentials, or raise `ApiUnavailableError`.
+        """Return another session, or raise `ApiUnavailableError`.
 
-        Threads whose requests in the `refused` session fail together share one login.
+        Threads whose requests fail together share one login.
         """
         with self._login_lock:
             is_still_latest = self._session is refused
@@ -297,7 +290,7 @@ class RenewableSession:
         ) from self._login_error
 
     def _open_same_server(self) -> ApiSession:
-        """Log in again; `KubeconfigError` also if the server's address has changed."""
+        """Log in; `KubeconfigError` also for another server."""
         previous = self._session
         session = open_session(self._kubeconfig, previous.context or None, may_ask=False)
         if session.server != previous.server:
@@ -311,10 +304,10 @@ class RenewableSession:
 
 
 class Recovery:
-    """Tells refusals that may pass from final ones, for many threads.
+    """Tells passing refusals from final ones, for many threads.
 
-    A starting API server refuses requests until it knows the roles. Credentials accepted before may
-    have expired.
+    A starting API server refuses requests until it knows the roles. Accepted credentials may
+    expire.
     """
 
     def __init__(self) -> None:
@@ -322,22 +315,22 @@ class Recovery:
         self._was_accepted = False
 
     def note_acceptance(self) -> None:
-        """Note that the credentials were accepted."""
+        """The credentials were accepted."""
         self._was_accepted = True
 
     def note_outage(self) -> None:
-        """Note that the server was unavailable just now."""
+        """The server was unavailable."""
         self._latest_outage = time.monotonic()
 
     def classify(self, error: ApiError) -> ApiError:
-        """Return the error, or `ApiUnavailableError` for a refusal that may pass."""
+        """Return an `ApiUnavailableError` for a refusal that may pass."""
         if isinstance(error, ApiUnavailableError):
             self.note_outage()
             return error
         have_credentials_expired = error.status == _UNAUTHORIZED and self._was_accepted
         if have_credentials_expired:
             return _as_unavailable(error, "the API server no longer accepts the credentials")
-        # A refusal with causes is about the object, so it is final.
+        # With causes, it is about the object, and final.
         is_about_rights = error.status in _REFUSAL_STATUSES and not error.causes
         may_be_starting = time.monotonic() - self._latest_outage <= _STARTING_SECONDS
         if is_about_rights and may_be_starting:

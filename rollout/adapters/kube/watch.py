@@ -1,6 +1,6 @@
 """Reads a watch's lines until another thread ends it.
 
-Closing a socket does not wake its reader; shutting its reading side down does.
+Closing a socket does not wake its reader; shutting it down does.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _READER_SECONDS = 1.0
 
 
 class WatchStream:
-    """A watch: entering sends the request; leaving, from any thread, ends it."""
+    """A watch. Leaving it, from any thread, ends it."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class WatchStream:
     def __enter__(self) -> Iterator[bytes]:
         response = self._connect()
         self._response = response
-        # Another thread has left the watch before it had a response to disconnect.
+        # The watch was left before it had a response.
         if self._is_left:
             self._disconnect(response)
         return self._read_lines()
@@ -54,21 +54,20 @@ class WatchStream:
                     yield line
 
     def _read_chunk(self) -> bytes:
-        """Return the next bytes; none at the end, or once the watch is left."""
+        """Return the next bytes; none after the end."""
         try:
             with self._read_lock:
                 if self._is_left or self._response is None:
                     return b""
                 return self._response.read1(_CHUNK)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # Another thread has left, and shut the socket down.
             if self._is_left:
                 return b""
             raise self._translate(error) from error
 
     def _disconnect(self, response: urllib3.BaseHTTPResponse) -> None:
-        """Wake the reader, wait until it has returned, then close the response."""
-        # RuntimeError and ValueError: the stream has ended, and its connection may be in use again.
+        """Wake the reader, await its return, then close the response."""
+        # The stream has ended; its connection may be in use again.
         with contextlib.suppress(RuntimeError, ValueError, OSError):
             response.shutdown()
         if self._read_lock.acquire(timeout=_READER_SECONDS):
