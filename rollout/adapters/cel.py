@@ -1,7 +1,6 @@
 """Checks and evaluates CEL expressions.
 
-https://github.com/cel-expr/cel-python blocks all threads, so a process with limits on time and
-memory evaluates expressions.
+cel-expr-python blocks all threads, so a limited process runs it.
 """
 
 import json
@@ -41,7 +40,7 @@ class _Answer(msgspec.Struct):
 
 
 def check_expression(text: str) -> None:
-    """Raise `UsageError` if it is invalid, never a boolean, or CEL is missing."""
+    """Raise `UsageError` if it is invalid or no boolean, or without CEL."""
     if len(text) > _LONGEST_EXPRESSION:
         raise UsageError(f"the expression is longer than {_LONGEST_EXPRESSION} characters")
     if not text.isprintable():
@@ -51,7 +50,7 @@ def check_expression(text: str) -> None:
     except ValueError as error:
         raise UsageError(f"{text!r} is not a CEL expression: {error}") from error
     types = _import_cel().Type
-    # A DYN may be a bool, which only its evaluation shows.
+    # A DYN may be a bool.
     if value_type not in (types.BOOL, types.DYN):
         raise UsageError(
             f"{text!r} is of type {value_type.name().lower()}, not bool",
@@ -60,7 +59,7 @@ def check_expression(text: str) -> None:
 
 
 def evaluate(expression: str, body: bytes) -> bool:
-    """Return the expression's value for a JSON object, or raise `GateError`."""
+    """Evaluate for a JSON object, or raise `GateError`."""
     try:
         answer = _evaluate_by_child(expression, body)
     except subprocess.TimeoutExpired as error:
@@ -70,7 +69,7 @@ def evaluate(expression: str, body: bytes) -> bool:
     except OSError as error:
         raise GateError(f"{expression} cannot be evaluated: {error.strerror}") from error
     except DECODE_ERRORS as error:
-        # A killed child leaves half an answer, or none.
+        # A killed child's answer is incomplete.
         cause = f"it needs more than {_MOST_MEMORY >> 20} MiB of memory, or the library failed"
         raise GateError(f"{expression} cannot be evaluated: {cause}") from error
     if answer.value is None:
@@ -78,7 +77,7 @@ def evaluate(expression: str, body: bytes) -> bool:
     return answer.value
 
 
-# Cached, because a FleetLock server asks the same for every host.
+# A FleetLock server asks the same for every host.
 @lru_cache(maxsize=8)
 def _evaluate_by_child(expression: str, body: bytes) -> _Answer:
     task = msgspec.json.encode(_Task(expression, msgspec.Raw(body)))
@@ -87,7 +86,7 @@ def _evaluate_by_child(expression: str, body: bytes) -> _Answer:
 
 
 def work() -> None:
-    """Evaluate the task on stdin, in the child process."""
+    """Do the task on stdin, in the child process."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     try:
@@ -108,21 +107,20 @@ def _evaluate_here(expression: str, object_body: dict[str, Any]) -> _Answer:
     types = _import_cel().Type
     if value_type == types.BOOL:
         return _Answer(value=result.value())
-    # As of a missing field: the library returns such errors instead of raising them.
+    # Such as a missing field: this library does not raise.
     if value_type == types.ERROR:
         return _Answer(problem=f"{expression}: {_without_codes(result.value())}")
     return _Answer(problem=f"{expression} is of type {value_type.name().lower()}, not bool")
 
 
 def _compile(expression: str) -> Any:
-    """Return the compiled expression, or raise `ValueError`."""
+    """Raise `ValueError` if it is invalid."""
     cel = _import_cel()
     variables = dict.fromkeys((*_VARIABLES, _WHOLE_OBJECT), cel.Type.DYN)
     environment = cel.NewEnv(variables=variables)
     try:
         return environment.compile(expression)
     except RuntimeError as error:
-        # Further lines show the place.
         first_line, *_ = str(error).splitlines()
         raise ValueError(_without_codes(first_line)) from error
 

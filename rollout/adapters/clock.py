@@ -1,6 +1,7 @@
-"""This machine's clocks, and the API server's: the Date of an answer plus the monotonic time since.
+"""This machine's clocks and the API server's.
 
-That is up to two seconds late but never early, so nothing seems overdue too soon.
+The latter is an answer's Date plus the time since: up to two seconds late, but never early, so
+nothing seems overdue too soon.
 """
 
 import threading
@@ -24,11 +25,11 @@ class SystemClock:
         self._speedup = speedup
 
     def now(self) -> datetime:
-        """Return the wall time in UTC."""
+        """Return the time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that count suspends, because a Lease expires meanwhile."""
+        """Return seconds, also of suspends: a Lease expires meanwhile."""
         return time.clock_gettime(_CLOCK)
 
     def sleep(self, seconds: float) -> None:
@@ -42,33 +43,31 @@ class SystemClock:
 
 class _DatedAnswer(NamedTuple):
     date: datetime
-    # In monotonic seconds.
+    # Monotonic seconds.
     arrival: float
 
 
 class ServerTime:
-    """The API server's clock, as of its latest answer; for many threads."""
+    """The API server's clock, for many threads."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        # The clock of arrivals.
         self.monotonic = monotonic
         self._lock = threading.Lock()
         self._latest: _DatedAnswer | None = None
 
     def note_answer(self, headers: Mapping[str, str], arrival: float) -> None:
-        """Set the clock by an answer's Date, unless a cache has answered."""
+        """Set the clock by an answer's Date, unless from a cache."""
         date = _parse_date(headers.get("Date", ""))
         is_from_cache = headers.get("Age", "0").strip() != "0"
         if date is None or is_from_cache:
             return
         with self._lock:
-            # Another thread may have noted a later answer.
             is_latest = self._latest is None or self._latest.arrival <= arrival
             if is_latest:
                 self._latest = _DatedAnswer(date, arrival)
 
     def now(self) -> datetime | None:
-        """Return the server's time in UTC; None before an answer."""
+        """Return the time in UTC; None before an answer."""
         with self._lock:
             latest = self._latest
         if latest is None:
@@ -77,12 +76,11 @@ class ServerTime:
 
 
 def _parse_date(written: str) -> datetime | None:
-    """Parse `Mon, 30 Nov 2026 01:08:51 GMT`; None if invalid."""
+    """Return None if invalid."""
     try:
         date = parsedate_to_datetime(written)
     except (ValueError, OverflowError):
         return None
-    # HTTP's dates are in UTC.
     if date.tzinfo is None:
         return date.replace(tzinfo=UTC)
     return date.astimezone(UTC)

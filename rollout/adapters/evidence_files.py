@@ -1,4 +1,4 @@
-"""Reads documents of evidence, and signs and verifies them with ssh-keygen.
+"""Reads, signs and verifies evidence with ssh-keygen.
 
 The signature of DOCUMENT.json is in DOCUMENT.json.sig.
 """
@@ -29,7 +29,7 @@ _LARGEST_DOCUMENT = 1 << 20
 _MOST_DOCUMENTS = 100
 _BOUNDS = Bounds(seconds=20.0, largest=_LARGEST_DOCUMENT)
 _PROGRAM_SECONDS = 20.0
-# A signature for another purpose proves nothing.
+# Excludes signatures for other purposes.
 SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
 _SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
 _SIGN_KEY_HINT = "--sign-key takes an SSH key."
@@ -38,9 +38,9 @@ _TOO_MANY = f"it has more than {_MOST_DOCUMENTS} documents"
 
 
 class SignedDocument(Struct, frozen=True):
-    """An unverified document with its signature, or why it cannot be read."""
+    """An unverified document, or why it cannot be read."""
 
-    # For messages: a path, URL or the ConfigMap's entry.
+    # For messages.
     origin: str
     content: bytes = b""
     signature: bytes = b""
@@ -48,9 +48,9 @@ class SignedDocument(Struct, frozen=True):
 
 
 def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[SignedDocument, ...]:
-    """Return the documents of a file, a folder, a URL or the ConfigMap.
+    """Return documents of a file, folder, URL or the ConfigMap.
 
-    Raises only `ApiUnavailableError`: a document has its `problem`.
+    Raises only `ApiUnavailableError`; documents have a `problem`.
     """
     if source == CONFIGMAP:
         return tuple(_read_configmap(api, namespace))
@@ -90,7 +90,6 @@ def _read_url(url: str) -> SignedDocument:
 
 
 def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
-    # Every entry of the ConfigMap is read below, so `key` names none.
     document = Document(namespace, EVIDENCE_NAME, key="")
     try:
         config_map = document.read(api).config_map or {}
@@ -117,9 +116,9 @@ def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]
 
 
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
-    """Return why the signature is not this principal's, or empty if it is.
+    """Return why the signature is not the principal's, or empty.
 
-    `signers` is an allowed_signers file, in which each line starts with a principal.
+    `signers` is an allowed_signers file.
     """
     try:
         allowed = read_input(signers, most=_LARGEST_DOCUMENT, trust=Trust.NOT_WRITABLE_BY_OTHERS)
@@ -138,12 +137,11 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
 def _run_verification(
     document: SignedDocument, allowed_signers: bytes, principal: str
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Have ssh-keygen verify the document's signature; exit status 0 if it is valid."""
     with (
         needing_temporary_folder("a signature"),
         tempfile.TemporaryDirectory(prefix="rollout-") as folder,
     ):
-        # A copy, because the operator's file may change after its check.
+        # The operator's file may change.
         signers_copy = Path(folder) / "signers"
         signers_copy.write_bytes(allowed_signers)
         signature = Path(folder) / "signature"
@@ -154,9 +152,9 @@ def _run_verification(
 
 
 def sign(content: bytes, key: Path) -> bytes:
-    """Return the signature by an SSH key, or for a public key by the agent.
+    """Return the signature by an SSH key, or the agent.
 
-    ssh-keygen may ask for a passphrase on the terminal. Raises `InputError`.
+    ssh-keygen may ask for a passphrase. Raises `InputError`.
     """
     try:
         check_input(key, trust=Trust.NOT_WRITABLE_BY_OTHERS)

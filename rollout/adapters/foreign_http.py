@@ -1,7 +1,7 @@
 """HTTP requests with one deadline and a limit on the answer.
 
-Libraries' timeouts start anew with each byte. Redirects are not followed, because the request may
-hold a secret.
+Libraries' timeouts start anew with each byte. Redirects are not followed: the request may hold a
+secret.
 """
 
 import re
@@ -25,18 +25,17 @@ _MOST_SHOWN_BYTES = 200
 
 
 class ExchangeError(Exception):
-    """A failed request, such as `answers 404`; `text`, unlike the message, may hold secrets."""
+    """A failed request. `text`, unlike the message, may hold secrets."""
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
         super().__init__(message)
         # 0 without an answer.
         self.status = status
-        # The body's start.
         self.text = text
 
 
 class Bounds(Struct, frozen=True):
-    """The limits of an exchange."""
+    """Limits of an exchange."""
 
     seconds: float
     # In bytes; 0: do not read the body.
@@ -54,7 +53,7 @@ def exchange(
 ) -> bytes:
     """Return a successful answer's body, or raise `ExchangeError`.
 
-    The URL must be http or https. `by_proxy`: through the environment's proxies.
+    `by_proxy`: through the environment's proxies.
     """
     request = urllib.request.Request(  # noqa: S310 - http or https
         url, body, dict(headers or {}), method=method
@@ -63,7 +62,6 @@ def exchange(
     opener = urllib.request.OpenerDirector()
     opener.add_handler(urllib.request.ProxyHandler(None if by_proxy else {}))
     opener.add_handler(handler)
-    # In a thread, to wait only until the deadline.
     future = in_background(lambda: _send(opener, request, bounds), "exchange")
     try:
         status, answer = future.result(bounds.seconds)
@@ -84,12 +82,11 @@ def exchange(
 def _send(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds
 ) -> tuple[int, bytes]:
-    """Return status and body, which is cut one byte beyond `bounds.largest`."""
+    """Return status and body, cut one byte beyond `bounds.largest`."""
     with opener.open(request, timeout=bounds.seconds) as response:
         if not bounds.largest:
             return response.status, b""
         body = response.read(bounds.largest + 1)
-        # `length` is what is left to read.
         has_more = bool(response.length)
         is_too_large = len(body) > bounds.largest
         if has_more and not is_too_large:
@@ -98,7 +95,7 @@ def _send(
 
 
 class _AbortableHandler(urllib.request.AbstractHTTPHandler):
-    """Opens a connection that another thread can abort, even in a TLS handshake."""
+    """Opens connections that `abort` can end, even in a TLS handshake."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__()
@@ -127,16 +124,14 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     ) -> HTTPResponse:
         def make_connection(host: str, timeout: float) -> HTTPConnection:
             connection: Any = connection_type(host, timeout=timeout)
-            # The library has no public name for this hook.
             connection._create_connection = self._connect  # noqa: SLF001
             return cast("HTTPConnection", connection)
 
         return self.do_open(make_connection, request)  # type: ignore[arg-type]
 
     def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """Connect, then close at once if `abort` was called meanwhile."""
         connection = socket.create_connection(address, self._timeout)
-        # A second descriptor, because TLS takes over the first.
+        # TLS takes over the first descriptor.
         self._socket = connection.dup()
         if self._is_aborted:
             self.abort()
@@ -144,7 +139,7 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
 
 
 def _describe_failure(error: BaseException) -> str:
-    """Return a predicate for the server, such as `does not respond in time`."""
+    """Return a predicate for the server."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case TimeoutError():
@@ -158,7 +153,7 @@ def _describe_failure(error: BaseException) -> str:
 
 
 def parse_url(url: str) -> urllib3.util.Url | None:
-    """Return a URL's parts as the HTTP client reads them, or None."""
+    """Parse as the HTTP client does; None if invalid."""
     if not _URL.fullmatch(url) or "\\" in url:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Reads files that an operator names: regular ones of limited size.
+"""Reads regular files of limited size that an operator names.
 
-Pipes and devices could block an unattended pass, except the null device, and what the shell opens,
-such as `<(command)`.
+Pipes and devices could block an unattended pass. The null device and the shell's `<(command)` are
+allowed.
 """
 
 import errno
@@ -22,7 +22,6 @@ from rollout.adapters.input_trust import (
 )
 
 LARGEST_INPUT = 16 << 20
-# They hold this process's file descriptors.
 _DESCRIPTOR_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 _STDIN = "/dev/stdin"
 _REFUSED_KINDS = {
@@ -31,12 +30,12 @@ _REFUSED_KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-# Opening must not wait for a pipe's writer.
+# Do not wait for a pipe's writer.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Trust(Enum):
-    """Who may write a file that is read."""
+    """Who may write a file."""
 
     ANYONE = auto()
     """For data: evidence, whose signature is verified, and journals."""
@@ -57,7 +56,7 @@ def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.AN
 
 @contextmanager
 def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]:
-    """Check and open a file for reading, or raise `OSError` with a `strerror`."""
+    """Check and open a file, or raise `OSError` with a `strerror`."""
     check_input(path, trust=trust)
     with os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as stream:
         # Another file may have replaced it.
@@ -67,7 +66,7 @@ def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]
 
 
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
-    """Raise `OSError` if a file must not be read, by this or another program."""
+    """Raise `OSError` if no program should read the file."""
     _check_kind(path, path.stat())
     if _is_opened_by_shell(path) or trust is Trust.ANYONE:
         return
@@ -77,7 +76,7 @@ def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
 
 
 def check_tree(path: Path) -> None:
-    """Raise `OSError` if others can write to a file, or to a folder or anything in it."""
+    """Raise `OSError` if others can write to the file, or in the folder."""
     pending = [path]
     checked = set[Path]()
     while pending:
@@ -86,8 +85,8 @@ def check_tree(path: Path) -> None:
         if not is_folder:
             check_input(entry)
         if not _is_opened_by_shell(entry):
-            # Its folders are already checked, unless it is a link. To check them again would be
-            # slow for a collection's thousands of files.
+            # Its folders are checked already, unless it is a link. Repeating that would be slow for
+            # a large collection.
             is_in_checked_folder = entry != path and not entry.is_symlink()
             distrust_if = (
                 distrust_entry_if_writable if is_in_checked_folder else distrust_if_writable
@@ -95,7 +94,7 @@ def check_tree(path: Path) -> None:
             _raise_if_distrusted(entry, distrust_if(entry))
         if not is_folder:
             continue
-        # Links may lead to the same folder more than once.
+        # Links may lead to a folder more than once.
         real_folder = entry.resolve()
         if real_folder not in checked:
             checked.add(real_folder)
@@ -113,7 +112,7 @@ def _raise_if_distrusted(path: Path, distrust: Distrust | None) -> None:
 
 
 def _check_kind(path: Path, state: os.stat_result) -> None:
-    """Raise `OSError` unless the file is regular, the shell's pipe, or the null device."""
+    """Raise `OSError` unless regular, the shell's pipe or the null device."""
     kind = stat.S_IFMT(state.st_mode)
     is_shells_pipe = kind == stat.S_IFIFO and _is_opened_by_shell(path)
     if is_shells_pipe:
@@ -129,5 +128,4 @@ def _is_null_device(state: os.stat_result) -> bool:
 
 
 def _is_opened_by_shell(path: Path) -> bool:
-    """Whether the shell may have opened the file for this process."""
     return str(path).startswith(_DESCRIPTOR_FOLDERS) or str(path) == _STDIN

@@ -1,6 +1,6 @@
 """Finds out who may change an input file.
 
-As in OpenSSH, only the operator and root may write a trusted file and its folders.
+As in OpenSSH, only the operator and root may write it and its folders.
 """
 
 import errno
@@ -18,14 +18,14 @@ from rollout.model.text import shell_word
 
 
 class Distrust(Struct, frozen=True):
-    """Why an input is not trusted, and how to change that."""
+    """Why an input is not trusted, and the remedy."""
 
     why: str
     fix: str
 
 
 class DistrustError(PermissionError):
-    """An input is not trusted; `hint` says how to change that."""
+    """An input is not trusted; `hint` is the remedy."""
 
     def __init__(self, path: Path, distrust: Distrust) -> None:
         why = f"it is not trusted, because {distrust.why}"
@@ -34,7 +34,7 @@ class DistrustError(PermissionError):
 
 
 def hint_of(error: Exception, otherwise: str = "") -> str:
-    """Return the hint of a `DistrustError`, or another one for other errors."""
+    """Return a `DistrustError`'s hint, or `otherwise`."""
     return error.hint if isinstance(error, DistrustError) else otherwise
 
 
@@ -42,8 +42,8 @@ def distrust_if_writable(path: Path) -> Distrust | None:
     """Distrust a file or folder that others could replace or write.
 
     Folders and links on the way count, as for sshd's StrictModes, but anyone may own them, as in
-    containers. Read-only mounts, such as Secrets, and mount points are trusted: who mounts a volume
-    decides who shares it.
+    containers. Read-only mounts and mount points are trusted: who mounts a volume decides who
+    shares it.
     """
     for entry in _walk(path):
         distrust = distrust_entry_if_writable(entry)
@@ -53,12 +53,12 @@ def distrust_if_writable(path: Path) -> Distrust | None:
 
 
 def distrust_entry_if_writable(entry: Path) -> Distrust | None:
-    """Distrust it likewise, but without the folders and links on the way."""
+    """Do the same without the folders and links on the way."""
     return _distrust_if_replaceable(entry) or _distrust_if_open(entry)
 
 
 def distrust_if_foreign(path: Path) -> Distrust | None:
-    """Distrust a file that belongs to neither this user nor root."""
+    """Distrust a file of another user than this one or root."""
     state = path.stat()
     if not _is_foreign(state):
         return None
@@ -67,9 +67,9 @@ def distrust_if_foreign(path: Path) -> Distrust | None:
 
 
 def why_maybe_planted(path: Path) -> str:
-    """Return how others could have put a file where it was found, or empty.
+    """Return how others could have put a file there, or empty.
 
-    A link is never trusted, nor a sticky folder. Raises `OSError`.
+    Links and sticky folders are never trusted. Raises `OSError`.
     """
     folder = path.absolute().parent.resolve()
     file = folder / path.name
@@ -77,10 +77,9 @@ def why_maybe_planted(path: Path) -> str:
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """Yield each folder, link and file that the kernel looks up for a path."""
+    """Yield each entry that the kernel looks up for a path."""
     folder = Path("/")
     yield folder
-    # A stack, to which a link's target is added.
     remaining_names = list(reversed(path.absolute().parts[1:]))
     links = 0
     while remaining_names:
@@ -103,13 +102,12 @@ def _walk(path: Path) -> Iterator[Path]:
 
 
 def _distrust_if_replaceable(entry: Path) -> Distrust | None:
-    """Distrust an entry that its owner may replace, as in a sticky folder such as /tmp."""
+    """Distrust an entry that its owner may replace, as in /tmp."""
     state = entry.lstat()
     folder = entry.parent
     may_be_replaced = _is_foreign(state) and _is_open_to_others(folder.lstat())
     if not may_be_replaced:
         return None
-    # Nobody can replace a mount point.
     if _is_mount_point(entry) or _is_read_only(folder):
         return None
     return Distrust(
@@ -119,18 +117,17 @@ def _distrust_if_replaceable(entry: Path) -> Distrust | None:
 
 
 def _distrust_if_open(entry: Path) -> Distrust | None:
-    """Distrust a file that others may write to, or a folder in which they may replace files."""
     state = entry.lstat()
     is_folder = stat.S_ISDIR(state.st_mode)
-    # A link's mode says nothing: its target is checked next.
+    # A link's target is checked next.
     if not is_folder and not stat.S_ISREG(state.st_mode):
         return None
     if not _is_open_to_others(state) or _is_read_only(entry):
         return None
     if is_folder:
-        # In a sticky folder, others cannot replace a file of this user.
+        # Others cannot replace this user's files.
         is_sticky = bool(state.st_mode & stat.S_ISVTX)
-        # An emptyDir has mode 0777, but only the pod's containers share it.
+        # An emptyDir has mode 0777, but only the pod shares it.
         is_volume = _is_mount_point(entry) and not _is_foreign(state)
         if is_sticky or is_volume:
             return None
@@ -138,13 +135,11 @@ def _distrust_if_open(entry: Path) -> Distrust | None:
 
 
 def _why_writable(entry: Path, state: os.stat_result) -> str:
-    """Return `others can write to the directory /srv (mode 0777)`."""
     mode = stat.S_IMODE(state.st_mode)
     return f"others can write to {_directory_prefix(state)}{entry} (mode {mode:04o})"
 
 
 def _how_to_close(entry: Path, state: os.stat_result) -> str:
-    """Return `Run: chmod go-w /srv`."""
     group = "g" if _is_open_to_group(state) else ""
     others = "o" if state.st_mode & stat.S_IWOTH else ""
     command = f"chmod {group}{others}-w {shell_word(str(entry))}"
@@ -156,7 +151,6 @@ def _how_to_close(entry: Path, state: os.stat_result) -> str:
 
 
 def _why_maybe_not_own(path: Path) -> str:
-    """Return why another user may have made or replaced a file or folder, or empty."""
     state = path.lstat()
     if _is_foreign(state):
         return f"{_directory_prefix(state)}{path} belongs to {user_name(state.st_uid)}"
@@ -176,7 +170,6 @@ def _is_foreign(state: os.stat_result) -> bool:
 
 
 def _is_open_to_others(state: os.stat_result) -> bool:
-    """Whether others, or a group that others may be in, may write."""
     return bool(state.st_mode & stat.S_IWOTH) or _is_open_to_group(state)
 
 
@@ -185,7 +178,7 @@ def _is_open_to_group(state: os.stat_result) -> bool:
 
 
 def _is_own_group(state: os.stat_result) -> bool:
-    """Whether the group is root's, or the private group of this user or of the owner."""
+    """Whether the group is root's, this user's or the owner's own."""
     group = state.st_gid
     if group == ROOT:
         return True
@@ -193,7 +186,7 @@ def _is_own_group(state: os.stat_result) -> bool:
 
 
 def _is_private_group(gid: int, uid: int) -> bool:
-    """Whether this is the user's primary group, of the same name, and nobody else's."""
+    """Whether it is the primary group, of the user's name, without others."""
     try:
         user = pwd.getpwuid(uid)
         group = grp.getgrgid(gid)

@@ -1,4 +1,4 @@
-"""The journal of a run: one JSON object per line, flushed before the run continues."""
+"""The journal of a run: one JSON object per line."""
 
 import fcntl
 import json
@@ -20,7 +20,6 @@ from rollout.model.text import is_run_id
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
-# As `json_line` writes a record.
 _RECORD_BEGINS = '{"type":"'
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE = 0.01
@@ -28,16 +27,15 @@ _DECODER = json.JSONDecoder()
 
 
 class JournalFile:
-    """A journal to append records to, by many threads. Raises `OSError`."""
+    """Appends records, from many threads. Raises `OSError`."""
 
     def __init__(self, path: Path) -> None:
         self._write_lock = threading.Lock()
         self._file = open_output(path, os.O_RDWR | os.O_APPEND)
-        # Not a pipe or terminal.
         self._is_regular_file = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._is_regular_file:
             self._lock_file()
-        # Read after locking: the file's last writer may just have ended.
+        # After locking, because the last writer may just have ended.
         size = os.fstat(self._file).st_size
         self._ends_in_half_line = False
         if self._is_regular_file and size > 0:
@@ -45,7 +43,7 @@ class JournalFile:
             self._ends_in_half_line = last_byte != b"\n"
 
     def _lock_file(self) -> None:
-        """Lock the file, so that `is_being_written`, which takes the lock briefly, sees it."""
+        """Lock; `is_being_written` may briefly hold the lock."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +67,7 @@ class JournalFile:
             self._ends_in_half_line = False
 
     def _append(self, line: bytes) -> None:
-        """Write a whole line, even if a nearly full disk takes parts."""
+        """A nearly full disk may take parts."""
         while line:
             self._ends_in_half_line = True
             written_bytes = os.write(self._file, line)
@@ -81,12 +79,12 @@ class JournalFile:
 
 
 def read_journal(path: Path) -> Iterator[Record]:
-    """Return the records in order, without damaged lines, as a dying process leaves them."""
+    """Return the undamaged records in order."""
     return (record for record in read_lines(path) if record is not None)
 
 
 def read_lines(path: Path) -> Iterator[Record | None]:
-    """Yield the records in order, and None for a damaged line."""
+    """Yield the records in order; None for a damaged line."""
     with open_input(path) as stream:
         for line in stream:
             if not line.strip():
@@ -98,10 +96,10 @@ def read_lines(path: Path) -> Iterator[Record | None]:
 
 
 def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
-    """Yield records of `kubectl logs`, and None for a damaged one."""
+    """Yield records of `kubectl logs`; None for a damaged one."""
     for line in stream:
         text = line.decode(errors="replace")
-        # Other text may come before a record, and another record after it.
+        # Other text may come before it, and other records after it.
         begin = text.find(_RECORD_BEGINS)
         while begin >= 0:
             try:
@@ -114,7 +112,7 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
 
 
 def read_api_server(path: Path) -> str:
-    """Return the API server's address in a run's journal, or empty."""
+    """Return the API server's address, or empty."""
     with suppress(OSError):
         for record in read_journal(path):
             if record.get("type") == "run":
@@ -124,12 +122,12 @@ def read_api_server(path: Path) -> str:
 
 
 def is_same_api_server(address: str, other: str) -> bool:
-    """Whether both addresses are of one API server; False if one is empty."""
+    """Whether both are one API server; False if one is empty."""
     return bool(address) and address.rstrip("/") == other.rstrip("/")
 
 
 def is_being_written(path: Path) -> bool | None:
-    """Whether a process on this machine is writing the journal; None if unknown."""
+    """Whether a local process is writing the journal; None if unknown."""
     if not path.is_file():
         return None
     try:
@@ -144,23 +142,23 @@ def is_being_written(path: Path) -> bool | None:
 
 
 def runs_directory() -> Path:
-    """Return the folder of journals, in the XDG state home."""
+    """Return the journals' folder, in the XDG state home."""
     named = os.environ.get("XDG_STATE_HOME", "")
-    # XDG demands that a relative path is ignored.
+    # As XDG demands.
     is_absolute = named.startswith("/")
     state_home = Path(named) if is_absolute else Path.home() / ".local" / "state"
     return state_home / "rollout" / "runs"
 
 
 def journal_of(run: str) -> Path:
-    """Return the file of a run's journal; the ID must be valid."""
+    """Return a run's journal. The ID must be valid."""
     if not is_run_id(run):
         raise AssertionError(f"{run!r} is not a rollout ID")
     return runs_directory() / f"{run}{SUFFIX}"
 
 
 def latest_first(paths: Iterable[Path]) -> Sequence[Path]:
-    """Return the paths by last write; missing ones come last."""
+    """Sort by last write; missing files come last."""
     return sorted(paths, key=_last_write, reverse=True)
 
 
@@ -168,10 +166,9 @@ def _last_write(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
-        # Removed, or a link to nothing.
         return float("-inf")
 
 
 def list_journals() -> tuple[Path, ...]:
-    """Return this machine's journals, by name."""
+    """Return the journals by name."""
     return tuple(sorted(runs_directory().glob(f"*{SUFFIX}")))

@@ -1,7 +1,6 @@
 """Writes files that no other user can redirect.
 
-It walks a path by the rules of Linux's `fs.protected_*` (sysctl/fs.rst), which many containers turn
-off.
+The rules are Linux's `fs.protected_*` (sysctl/fs.rst), which many containers turn off.
 """
 
 import errno
@@ -25,7 +24,7 @@ _OWNER_ONLY = 0o600
 _OWNERS_FOLDER = 0o700
 _NEW_MODE = 0o666
 _PROC = Path("/proc")
-# On Linux, O_PATH opens a folder that may be searched but not listed.
+# O_PATH opens folders that may be searched but not listed.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
@@ -38,15 +37,15 @@ def user_name(uid: int) -> str:
 
 
 class OutputPlace(Struct, frozen=True):
-    """A file to write, or a folder on the way to it. Each method calls `checked_state`."""
+    """An entry on an output's path. Each method checks its state."""
 
-    # The descriptor of the folder that has the entry.
+    # A descriptor.
     folder: int
     name: str
     path: Path
 
     def checked_state(self) -> os.stat_result | None:
-        """Return the entry's status (outside /proc a link's own), or None without an entry.
+        """Return the status (outside /proc a link's own); None if missing.
 
         `PermissionError` if another user has put it there.
         """
@@ -54,7 +53,7 @@ class OutputPlace(Struct, frozen=True):
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
             return None
-        # `..` is the kernel's: nobody can plant it.
+        # `..` is the kernel's.
         is_checked = self._is_writable_by_all and self.name != ".."
         reason = self._why_not_used(state) if is_checked else ""
         if reason:
@@ -64,9 +63,9 @@ class OutputPlace(Struct, frozen=True):
         return state
 
     def open(self, flags: int) -> int:
-        """Open the file, then check it again, so `flags` must not truncate it."""
+        """Open, then check again, so `flags` must not truncate."""
         self.checked_state()
-        # Opening a pipe that someone has put there must not block.
+        # Someone may have put a pipe there.
         non_blocking = os.O_NONBLOCK if self._is_writable_by_all else 0
         flags |= self._no_follow_flag | non_blocking | os.O_CLOEXEC
         descriptor = os.open(self.name, flags, _OWNER_ONLY, dir_fd=self.folder)
@@ -82,7 +81,7 @@ class OutputPlace(Struct, frozen=True):
     def _check_open(self, descriptor: int) -> None:
         """Check that the open file still has this name.
 
-        Repeated, because a hard link, which `checked_state` refuses, may exist for a moment.
+        Repeated, because a refused hard link may exist for a moment.
         """
         for _ in range(_CHECKS_OF_OPEN_FILE):
             state = self.checked_state()
@@ -90,18 +89,18 @@ class OutputPlace(Struct, frozen=True):
                 raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
     def open_folder(self, *, make: bool) -> int:
-        """Open the folder of this name; `make` creates it."""
+        """Open the folder; `make` creates it."""
         if make:
             with suppress(FileExistsError):
                 os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
         return os.open(self.name, _FOLDER | self._no_follow_flag, dir_fd=self.folder)
 
     def read_link(self) -> Path | None:
-        """Return where the link leads; None if it is no link, or in /proc."""
+        """Return a link's target; None if it is no link, or in /proc."""
         state = self.checked_state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
-        # Nobody can replace the checked link: its folder is sticky, or others cannot write to it.
+        # Nobody can replace a checked link: its folder is sticky, or closed to others.
         return Path(os.readlink(self.name, dir_fd=self.folder))
 
     @property
@@ -110,16 +109,15 @@ class OutputPlace(Struct, frozen=True):
 
     @property
     def _is_in_proc(self) -> bool:
-        """Whether the folder is in /proc, whose links only the kernel follows."""
+        """Only the kernel follows links of /proc."""
         return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
 
     @property
     def _no_follow_flag(self) -> int:
-        """The flag of `os.open` that refuses a link; 0 in /proc."""
         return 0 if self._is_in_proc else os.O_NOFOLLOW
 
     def _why_not_used(self, state: os.stat_result) -> str:
-        """Return a predicate for the entry, such as `belongs to mallory`, or empty."""
+        """Return a predicate for the entry, or empty."""
         folder = os.fstat(self.folder)
         if state.st_uid not in (os.geteuid(), ROOT, folder.st_uid):
             return f"belongs to {user_name(state.st_uid)}"
@@ -132,11 +130,10 @@ class OutputPlace(Struct, frozen=True):
 
 @contextmanager
 def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPlace]:
-    """Walk a path like the kernel, with checks; yield the last entry."""
+    """Walk a path like the kernel, with checks; yield its last entry."""
     walked = Path("/")
     folder = os.open("/", _FOLDER)
     links = 0
-    # A stack, to which a link's target is added.
     remaining = list(reversed(path.absolute().parts[1:]))
     try:
         while remaining:
@@ -168,20 +165,20 @@ def _replace_descriptor(old: int, new: int) -> int:
 
 
 def open_output(path: Path, flags: int) -> int:
-    """Open a file for writing; new files and folders are the owner's only."""
+    """Open for writing; new files and folders are the owner's only."""
     with output_place(path, make_folders=True) as place:
         return place.open(flags | os.O_CREAT)
 
 
 def output_file(written: str) -> Path:
-    """Return an output's path; `ValueError` for a folder."""
+    """Return the path; `ValueError` for a folder."""
     if names_folder(written):
         raise ValueError(f"{written} is a directory. Specify a file in it.")
     return Path(written)
 
 
 def names_folder(written: str) -> bool:
-    """Whether the text ends in a slash, which `Path` would drop."""
+    """`Path` would drop the slash."""
     return written.endswith("/")
 
 
@@ -196,7 +193,7 @@ def check_output_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents, or raise `InputError`."""
+    """Make it and its parents, or raise `InputError`."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -205,7 +202,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_output_file(path: Path | None) -> None:
-    """Raise `InputError` if there is no such folder, or the file may be another user's.
+    """Raise `InputError` for a missing folder or another user's file.
 
     Call it before long work.
     """
@@ -224,7 +221,7 @@ def check_output_file(path: Path | None) -> None:
 
 
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a file so that no reader sees half of it, or raise `InputError`.
+    """Write so that no reader sees half a file, or raise `InputError`.
 
     A link's target is replaced, a device or pipe written to. A file keeps its mode; a new one gets
     `mode`, if not None.
@@ -281,7 +278,7 @@ def needing_temporary_folder(subject: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        # About the caller's own files: the error of `tempfile` has no file name.
+        # Errors of `tempfile` have no file name.
         if error.filename is not None:
             raise
         raise InputError(

@@ -1,4 +1,4 @@
-"""Serves metrics, probes and pages over HTTP, or pushes metrics to a Pushgateway."""
+"""Serves metrics, probes and pages, or pushes metrics."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 def serve_metrics(
     address: str, collectors: Iterable[Collector], is_ready: Callable[[], bool], pages: Pages
 ) -> Iterator[str]:
-    """Serve metrics, probes and pages; yield their URL. Raises `InputError`."""
+    """Yield the URL, or raise `InputError`."""
     # Described metrics can be selected: /metrics?name[]=NAME.
     registry = CollectorRegistry(auto_describe=True)
     for collector in collectors:
@@ -75,12 +75,12 @@ class PushgatewayError(RolloutError):
 
 
 class Pushgateway:
-    """Pushes the metrics of a cluster to a Pushgateway."""
+    """Pushes a cluster's metrics."""
 
     def __init__(self, url: str, cluster: str) -> None:
         auth = check_push_url(url).auth or ""
         self.url = without_userinfo(url).rstrip("/")
-        # The password with and without the user, as written and decoded.
+        # As written and decoded, with and without the user.
         self._secrets: list[str] = []
         for userinfo in (auth, unquote(auth)):
             _, _, password = userinfo.partition(":")
@@ -89,12 +89,12 @@ class Pushgateway:
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
-        """Replace all of the cluster's metrics if `is_whole`, else only those pushed."""
+        """Replace the cluster's metrics if `is_whole`, else the pushed ones."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._request_sender)
         if last_success:
-            # In a group of its own, which a failed pass does not replace.
+            # A failed pass does not replace this group.
             success_group = {**group, "last": "success"}
             success = _FixedCollector(last_success)
             push_to_gateway(self.url, JOB, success, success_group, handler=self._request_sender)
@@ -121,7 +121,7 @@ class Pushgateway:
 
 
 def check_push_url(url: str) -> Url:
-    """Return the URL's parts; `UsageError` if invalid, or with a group."""
+    """Return the parts; `UsageError` if invalid, or with a group."""
     parts = parse_url(url)
     # /metrics/ names a group, which rollout chooses.
     has_group = parts is not None and "/metrics/" in f"{parts.path}/"

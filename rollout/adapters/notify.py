@@ -1,7 +1,6 @@
-"""Sends notifications to the operator's URLs without delaying the work.
+"""Sends notifications without delaying the work.
 
-A URL is a secret: only its scheme is shown, and a webhook's host. Another service's host may be a
-token.
+A URL is a secret: messages show its scheme, and a webhook's host. Other hosts may be tokens.
 """
 
 import logging
@@ -39,11 +38,11 @@ _END_OF_QUEUE = None
 
 
 class DeliveryError(Exception):
-    """A notification was not delivered; the message has no secrets."""
+    """A notification was not delivered. The message has no secrets."""
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
-        # Further attempts would fail.
+        # Retries would fail.
         self.is_final = is_final
 
 
@@ -56,7 +55,7 @@ class Destination:
     deliver_or_raise: Callable[[Note], None] = field(repr=False)
 
     def send(self, note: Note) -> None:
-        """Deliver, or raise `DeliveryError` in place of errors that may quote the URL."""
+        """Deliver; errors become `DeliveryError`, as others may quote the URL."""
         try:
             self.deliver_or_raise(note)
         except DeliveryError:
@@ -88,7 +87,7 @@ def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
             f"{name} is not a URL that Apprise understands",
             hint="See https://appriseit.com/services/ for the format of each service's URL.",
         )
-    # Apprise would wait up to 5.5 s between notifications.
+    # Apprise would wait up to 5.5 s.
     plugin.request_rate_per_sec = 0
 
     def deliver(note: Note) -> None:
@@ -96,7 +95,7 @@ def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
             body=note.body, title=note.title, notify_type=note.level.value, body_format="text"
         )
         if not is_delivered:
-            # Apprise says which only in its log, which may hold secrets.
+            # Apprise's log says which, but may hold secrets.
             raise DeliveryError("it was not accepted, or the service cannot be reached")
 
     return deliver
@@ -118,13 +117,13 @@ def _import_apprise_silenced() -> ModuleType:
 
 
 def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
-    """Return the distinct destinations, or raise `UsageError`."""
+    """Return distinct destinations, or raise `UsageError`."""
     distinct = dict.fromkeys(urls)
     return tuple(_destination(number, url) for number, url in enumerate(distinct, start=1))
 
 
 def _destination(number: int, url: str) -> Destination:
-    """Return a URL's destination; messages show its `number`, not the secret URL."""
+    """Name a destination by `number` in messages."""
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
     if not scheme:
@@ -145,10 +144,10 @@ def _destination(number: int, url: str) -> Destination:
 
 
 class Outbox:
-    """Sends notifications to each destination, in a daemon thread for each."""
+    """Sends notifications, in a daemon thread per destination."""
 
     def __init__(self, destinations: Iterable[Destination], warn: Callable[[str], None]) -> None:
-        """`warn` gets at most one warning for each destination."""
+        """`warn` gets at most one warning per destination."""
         self._queues = tuple(_DeliveryQueue(destination, warn) for destination in destinations)
 
     def post(self, note: Note) -> None:
@@ -157,7 +156,7 @@ class Outbox:
             queue.put(note)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """Send what is queued within `seconds`, and warn of the rest."""
+        """Send what is queued, and warn of the rest."""
         deadline = time.monotonic() + seconds
         for queue in self._queues:
             queue.end_when_empty()
@@ -166,8 +165,6 @@ class Outbox:
 
 
 class _DeliveryQueue:
-    """The notifications that wait for one destination, and the thread that sends them."""
-
     def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
         self._destination = destination
         self._warn = warn
@@ -186,7 +183,7 @@ class _DeliveryQueue:
         self._waiting.put(_END_OF_QUEUE)
 
     def await_end(self, deadline: float) -> None:
-        """Wait for the thread until the deadline, after which it sends no more."""
+        """Wait until the deadline, after which nothing is sent."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._warn_once(

@@ -1,5 +1,3 @@
-"""Runs commands that the operator's settings name, without a shell."""
-
 import os
 import shlex
 import signal
@@ -38,26 +36,26 @@ def split_command(text: str) -> tuple[str, ...]:
 
 
 class OperatorCommand(Struct, frozen=True):
-    """A command that the operator's settings name."""
+    """A command from the settings."""
 
     words: Sequence[str]
-    # Both are for messages: "gate command", "gates.timeout".
+    # For messages: "gate command", "gates.timeout".
     name: str
     timeout_setting: str
 
     def run_and_explain(
         self, environment: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
-        """Run the command; return why it failed, as `problem: last line`, or empty."""
+        """Return why it failed, as `problem: last line`, or empty."""
         end = self.run(environment, seconds, is_stopped)
         return joined(": ", end.problem, end.reason)
 
     def run(
         self, environment: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool]
     ) -> CommandEnd:
-        """Run the command until it exits, `is_stopped`, or `seconds` are over.
+        """Run it until it exits, `is_stopped`, or `seconds` are over.
 
-        The command has its own session, so that everything it starts can be killed.
+        A session of its own lets everything that it starts be killed.
         """
         with needing_temporary_folder(f"a {self.name}"), tempfile.TemporaryFile() as output:
             try:
@@ -83,7 +81,7 @@ class OperatorCommand(Struct, frozen=True):
     def _await_exit(
         self, process: subprocess.Popen[bytes], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
-        """Return why the process failed or was ended, or empty."""
+        """Return why it failed or was ended, or empty."""
         deadline = time.monotonic() + seconds
         while process.poll() is None:
             if is_stopped():
@@ -100,7 +98,6 @@ class OperatorCommand(Struct, frozen=True):
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    # `start_new_session` made it the leader of a group with all that it started.
     signal_group(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_TERMINATION_SECONDS)

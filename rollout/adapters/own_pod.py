@@ -1,5 +1,3 @@
-"""The pod that this process runs in."""
-
 import os
 import socket
 from pathlib import Path
@@ -11,14 +9,14 @@ POD_VARIABLE = "ROLLOUT_POD_NAME"
 NAMESPACE_VARIABLE = "ROLLOUT_POD_NAMESPACE"
 OWN_POD_VARIABLES = (NODE_VARIABLE, POD_VARIABLE, NAMESPACE_VARIABLE)
 
-# The kubelet sets the first in each pod, even without a service account.
+# The kubelet sets the first in each pod.
 _POD_VARIABLES = ("KUBERNETES_SERVICE_HOST", *OWN_POD_VARIABLES)
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_own_pod() -> OwnPod | None:
-    """Return what is known of the pod; None outside a pod."""
+    """Describe the pod; None outside a pod."""
     if not any(os.environ.get(name) for name in _POD_VARIABLES):
         return None
     return OwnPod(

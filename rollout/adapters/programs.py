@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollout.adapters.secrets import child_environment
 
-# Process groups to kill at exit, which a waiting daemon thread cannot do.
+# Killed at exit, because a daemon thread cannot.
 _RUNNING = set[int]()
 
 
@@ -21,9 +21,9 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program; kill it and all that it started after `seconds`, or at exit.
+    """Run a program; kill all that it started after `seconds`, or at exit.
 
-    By default it gets our environment without secrets. Raises `OSError` and
+    By default, the environment is ours without secrets. Raises `OSError` and
     `subprocess.TimeoutExpired`.
     """
     process = subprocess.Popen(  # noqa: S603 - the operator's own programs, without a shell
@@ -41,19 +41,19 @@ def run_program(
 
 
 def worker_program(module: str) -> tuple[str, ...]:
-    """Return a program that calls `work` of a module."""
-    # -P ignores modules in the current folder, which may be anyone's.
+    """Return a program that calls a module's `work`."""
+    # -P ignores the current folder, which may be anyone's.
     return (sys.executable, "-P", "-c", f"from {module} import work; work()")
 
 
 def module_environment() -> dict[str, str]:
-    """Return an environment for a child process that needs this process's modules."""
+    """Let a child process import what this process can."""
     return child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 @contextmanager
 def killed_unless_finished(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Kill the process's group if this context raises, or when rollout ends."""
+    """Kill its group if this context raises, or at exit."""
     _RUNNING.add(process.pid)
     try:
         yield
@@ -66,14 +66,14 @@ def killed_unless_finished(process: "subprocess.Popen[bytes]") -> Iterator[None]
 
 
 def signal_group(group: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal to the processes of a group, if any are left."""
-    # macOS says PermissionError of a group that has ended and was not waited for.
+    """Signal the processes that are left."""
+    # PermissionError: on macOS, the group has ended.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 
 @atexit.register
 def kill_programs() -> None:
-    """Kill all running programs, also before `os._exit`, which skips `atexit`."""
+    """Kill all, also before `os._exit`, which skips `atexit`."""
     for group in tuple(_RUNNING):
         signal_group(group)

@@ -1,4 +1,4 @@
-"""Reads Prometheus' alerts as kured does, from the series ALERTS."""
+"""Reads the series ALERTS, as kured does."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -53,14 +53,13 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def is_firing(self) -> bool:
-        """Whether it is firing for kured; `ValueError` if the value is no number."""
+        """Whether it fires for kured; `ValueError` for no number."""
         _, value = self.value
         is_alert = bool(self.name) and float(value) != 0
         return is_alert and self.metric.get("alertstate") == "firing"
 
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
-        """The labels that the series does not add."""
         return frozenset(
             (name, value) for name, value in self.metric.items() if name not in _SERIES_LABELS
         )
@@ -75,7 +74,7 @@ class _QueryResponse(msgspec.Struct, frozen=True):
     status: str
     data: _Data | None = None
     error: str = ""
-    # Thanos has these if it could not ask all its sources.
+    # Thanos: not all sources have answered.
     warnings: tuple[str, ...] = ()
 
 
@@ -84,7 +83,7 @@ class _AlertStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _KnownAlert(msgspec.Struct, frozen=True):
-    """An alert in Alertmanager, whose labels include Prometheus' external ones."""
+    """Labels include Prometheus' external ones."""
 
     labels: dict[str, str] = {}
     status: _AlertStatus = _AlertStatus()
@@ -96,7 +95,7 @@ class PrometheusAlerts:
     def __init__(
         self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager_url: str = ""
     ) -> None:
-        """Alertmanager never gets the token. Without its URL no alert is silenced."""
+        """Alertmanager never gets the token. Without its URL, no alert is silenced."""
         self._url = f"{check_url(url).rstrip('/')}/api/v1/query"
         selector = "{" + ",".join(matchers) + "}" if matchers else ""
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
@@ -107,7 +106,7 @@ class PrometheusAlerts:
             self._known_alerts_url = f"{checked_url.rstrip('/')}/api/v2/alerts"
 
     def read_active(self) -> tuple[str, ...]:
-        """Return the alerts' sorted names, or raise `GateError`."""
+        """Return sorted names, or raise `GateError`."""
         firing = self._read_firing()
         known: tuple[_KnownAlert, ...] = ()
         if firing and self._known_alerts_url:
@@ -118,7 +117,7 @@ class PrometheusAlerts:
     def _read_firing(self) -> Sequence[_Sample]:
         try:
             return [sample for sample in self._query_samples() if sample.is_firing]
-        # `is_firing` raises it.
+        # Of `is_firing`.
         except ValueError as error:
             problem = "does not respond like Prometheus: a sample is not a number"
             raise self._gate_error(self._url, problem) from error
@@ -152,8 +151,7 @@ class PrometheusAlerts:
 
 
 def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
-    # Alerts also have external labels. The sample's own alerts are the matching ones with the
-    # fewest labels.
+    # Known alerts also have external labels, so the sample's own have the fewest.
     matching = [alert for alert in known if sample.labels <= alert.labels.items()]
     fewest = min((len(alert.labels) for alert in matching), default=0)
     own = [alert for alert in matching if len(alert.labels) == fewest]
@@ -161,7 +159,7 @@ def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
 
 
 def check_url(url: str, service: _Service = PROMETHEUS) -> str:
-    """Return the URL; `UsageError` if invalid, or with credentials or parameters."""
+    """Return the URL; `UsageError` if invalid, or with credentials."""
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
@@ -177,16 +175,16 @@ def check_url(url: str, service: _Service = PROMETHEUS) -> str:
 
 
 def has_same_origin(url: str, other: str) -> bool:
-    """Whether both URLs have the same scheme, host and port."""
+    """Whether scheme, host and port are equal."""
     are_urls = parse_url(url) is not None and parse_url(other) is not None
     return are_urls and urllib3.connection_from_url(url).is_same_host(other)
 
 
 def token_for(planned_url: str, configured_url: str, token: str) -> str:
-    """Return the token to send to a plan's URL; empty if there is none.
+    """Return the token for a plan's URL, or empty.
 
-    `UsageError` for an invalid token, or if the settings name another address: a plan must not
-    redirect the token.
+    `UsageError` if invalid, or if the settings name another address: a plan must not redirect the
+    token.
     """
     if not token.strip():
         return ""

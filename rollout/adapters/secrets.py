@@ -1,4 +1,4 @@
-"""Keeps rollout's secrets out of programs that it starts, and of messages."""
+"""Keeps rollout's secrets from programs and messages."""
 
 import base64
 import os
@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-# A shorter secret may be part of any word.
+# A shorter one may be part of any word.
 _SHORTEST_SECRET = 8
-# Up to the last @: a password may hold an unencoded one.
+# To the last @: a password may hold one.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
-# URLs of notifications are secrets, and a Pushgateway's may hold a password.
+# These URLs may hold secrets.
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NOTIFY")
 
 
 def header_value(text: str) -> str:
     """Return the stripped text, if an HTTP header can hold it.
 
-    Else `ValueError` completes "it …", without the text, which may be secret.
+    Else `ValueError` completes "it …", without the text.
     """
     value = text.strip()
     if not value:
@@ -31,17 +31,17 @@ def header_value(text: str) -> str:
 
 
 def basic_authorization(userinfo: str) -> str:
-    """Return the Authorization header for a URL's `USER:PASSWORD`, percent-encoded."""
+    """Encode a URL's `USER:PASSWORD`, which is percent-encoded."""
     return f"Basic {base64.b64encode(unquote(userinfo).encode()).decode()}"
 
 
 def without_userinfo(text: str) -> str:
-    """Remove users and passwords from URLs: `http://me:secret@host` becomes `http://host`."""
+    """Remove users and passwords from URLs."""
     return _USERINFO.sub("", text)
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text without secrets, which a server may send back."""
+    """Mask secrets, which a server may send back."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
@@ -49,10 +49,10 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def child_environment() -> dict[str, str]:
-    """Return this process's environment without rollout's secrets."""
+    """Return our environment without rollout's secrets."""
     return {name: value for name, value in os.environ.items() if not is_secret(name)}
 
 
 def is_secret(name: str) -> bool:
-    """Whether this variable is one of rollout's secrets."""
+    """Whether the variable holds a secret of rollout's."""
     return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)

@@ -1,4 +1,4 @@
-"""Silences nodes' alerts in Alertmanager (API v2) while rollout works on them.
+"""Silences nodes' alerts in Alertmanager (API v2).
 
 A silence is renewed every few minutes, so none stays after a crash.
 """
@@ -20,7 +20,7 @@ from rollout.ports import Clock
 
 _SILENCE_LENGTH = timedelta(minutes=5)
 _RENEWAL_SECONDS = 120.0
-# A node's cordon waits for its silence.
+# A cordon waits for it.
 _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 _NOT_FOUND = 404
 
@@ -30,7 +30,7 @@ class _PostedSilence(msgspec.Struct, frozen=True):
 
 
 class NodeSilences:
-    """Silences the alerts of a run's nodes by its events; warns once of failure."""
+    """Silences the nodes of a run by its events; warns once."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class NodeSilences:
         clock: Clock,
         warn: Callable[[str], None],
     ) -> None:
-        """`label`: the alert label with the node's name or the host's address, and maybe a port.
+        """`label` holds the node's name or the host's address, maybe with a port.
 
         `addresses` are by node.
         """
@@ -66,11 +66,11 @@ class NodeSilences:
             self._delete(node)
 
     def notify(self, event: StepEvent) -> None:
-        """Create a silence when a node starts, and delete it when the node has finished."""
+        """Silence a node from its start to its end."""
         if isinstance(event, NodeFinished):
             self._delete(event.node)
         elif isinstance(event, NodeStep) and event.node not in self._in_flight:
-            # While a node waits, only its steps renew the silence, not the thread.
+            # While it waits, only its steps renew the silence.
             if event.phase is not Phase.PENDING:
                 self._in_flight.add(event.node)
             self._create_or_renew(event.node)
@@ -81,10 +81,10 @@ class NodeSilences:
                 self._create_or_renew(node, is_renewal=True)
 
     def _create_or_renew(self, node: str, *, is_renewal: bool = False) -> None:
-        """Create the node's silence, or extend it. `is_renewal`: by the thread, not by an event."""
+        """`is_renewal`: by the thread, not by an event."""
         with self._lock:
             has_finished = is_renewal and node not in self._in_flight
-            # A node does not wait for a failing Alertmanager: renewals try again.
+            # No node waits for a failing Alertmanager.
             is_left_to_renewals = self._is_failing and not is_renewal
             if self._is_over.is_set() or has_finished or is_left_to_renewals:
                 return
@@ -96,7 +96,7 @@ class NodeSilences:
 
     def _note_failure(self, node: str, error: ExchangeError) -> None:
         if error.status == _NOT_FOUND:
-            # Alertmanager has lost the silence, so the next renewal creates one.
+            # The next renewal creates another.
             self._id_by_node.pop(node, None)
         if not self._is_failing:
             effect = "alerts of nodes that reboot are not silenced"
@@ -104,7 +104,6 @@ class NodeSilences:
         self._is_failing = True
 
     def _post_silence(self, node: str, silence_id: str) -> str:
-        """Extend the silence, or create one without an ID; return its ID."""
         now = self._clock.now()
         silence = {
             "matchers": [self._matcher(node)],
@@ -122,9 +121,8 @@ class NodeSilences:
             raise ExchangeError("does not respond like Alertmanager") from error
 
     def _matcher(self, node: str) -> dict[str, object]:
-        """Return a matcher whose value is as in `(node-1|10.0.0.1)(:[0-9]+)?`."""
         address = self._addresses.get(node, "")
-        # Prometheus brackets an IPv6 address in an instance.
+        # As Prometheus brackets IPv6.
         instance = f"[{address}]" if ":" in address else address
         names = "|".join(
             re.escape(name) for name in dict.fromkeys((node, address, instance)) if name

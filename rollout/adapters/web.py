@@ -1,4 +1,4 @@
-"""Serves HTTP to a few clients, and read-only pages; slow clients cannot block it."""
+"""Serves HTTP, and read-only pages. Slow clients cannot block it."""
 
 import io
 import ipaddress
@@ -25,11 +25,11 @@ _ADDRESS = re.compile(
 )
 _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 32
-# A client must not block a kubelet's probes; a browser opens six.
+# Leaves room for a kubelet's probes; a browser opens six.
 _MOST_OF_CLIENT = 12
 _IDLE_SECONDS = 10.0
 _CONNECTION_SECONDS = 30.0
-# Of a request: Python alone accepts 100 headers of 64 KB each.
+# Python alone accepts 100 headers of 64 KB each.
 _MOST_HEADER_BYTES = 65_536
 _POLL_SECONDS = 0.1
 _NOT_REFRESHED = "refresh=off"
@@ -41,7 +41,7 @@ class WebPage(Struct, frozen=True):
     html: str
     # Content-Security-Policy, without frame-ancestors.
     csp: str
-    # Seconds until it reloads; 0 for never.
+    # Seconds until it reloads; 0: never.
     refresh: int = 0
 
 
@@ -49,11 +49,11 @@ class Pages(Protocol):
     """Makes pages."""
 
     def __call__(self, path: str, *, refreshes: bool) -> WebPage | None:
-        """Return the page at a path, or None. `refreshes`: it may reload itself."""
+        """Return None for an unknown path. `refreshes`: it may reload itself."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port, or raise `UsageError`; the host of `:9732` is empty, for all."""
+    """Return host and port, or raise `UsageError`. No host means all."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(
@@ -76,7 +76,6 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
         self.set_app(application)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Count the connection and start its thread, or close it at a limit."""
         client = client_address[0]
         with self._lock:
             is_full = (
@@ -91,18 +90,17 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:
-            # No thread could start. The base class closes the connection.
+            # The base class closes the connection.
             self._note_closed(client)
             raise
 
     def _note_closed(self, client: str) -> None:
         with self._lock:
             self._connections_by_client[client] -= 1
-            # Unary plus drops addresses without connections.
+            # Unary plus drops zeros.
             self._connections_by_client = +self._connections_by_client
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer in the connection's own thread, for at most `_CONNECTION_SECONDS`."""
         time_limit = threading.Timer(_CONNECTION_SECONDS, _shut_down, (request,))
         time_limit.daemon = True
         try:
@@ -117,19 +115,19 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
 
 
 class _BoundedHeaderReader(io.BufferedReader):
-    """Limits the bytes of all lines together, without the body."""
+    """Limits all lines together."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         super().__init__(raw)
         self._bytes_left = _MOST_HEADER_BYTES
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        # One byte more, to notice a longer line.
+        # One more, to notice a longer line.
         most = self._bytes_left + 1
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._bytes_left -= len(line)
         if self._bytes_left < 0 and len(line) <= _MOST_HEADER_BYTES:
-            # The base class answers 431. It refuses a line that is too long by itself.
+            # The base class answers 431, as for a single long line.
             raise LineTooLong("request")
         return line
 
@@ -142,7 +140,7 @@ class _Handler(WSGIRequestHandler):
         self.rfile = _BoundedHeaderReader(self.rfile.detach())
 
     def get_stderr(self) -> io.StringIO:
-        # wsgiref prints tracebacks there, as when a client stops reading.
+        # wsgiref prints tracebacks there.
         return io.StringIO()
 
     def log_message(self, *_arguments: object) -> None:
@@ -156,9 +154,9 @@ def _shut_down(connection: socket.socket) -> None:
 
 @contextmanager
 def serve_http(address: str, application: Application) -> Iterator[str]:
-    """Serve the application; yield its URL. Raises `InputError`."""
+    """Yield the URL. Raises `InputError`."""
     host, port = parse_address(address)
-    # With dual stack, :: includes all IPv4 addresses.
+    # With dual stack, :: includes IPv4.
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
     try:
         family, *_, socket_address = socket.getaddrinfo(
@@ -182,7 +180,7 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
 
 
 def page_application(pages: Pages, *, other_paths: str = "") -> Application:
-    """Serve pages; a 404 answer also names `other_paths`."""
+    """Serve pages; a 404 answer names `other_paths`."""
 
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         body = answer(environ, respond)
@@ -190,8 +188,8 @@ def page_application(pages: Pages, *, other_paths: str = "") -> Application:
 
     def answer(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         if _is_loopback(environ["REMOTE_ADDR"]) and not _is_loopback(_host_of(environ)):
-            # DNS rebinding: a page elsewhere may have its name resolve to loopback, to read this
-            # one. Connections of kubectl port-forward come from loopback, too.
+            # DNS rebinding: another site's name may resolve to loopback, to read this page.
+            # Connections of kubectl port-forward come from loopback, too.
             return plain_answer(
                 respond, "421 Misdirected Request", "open this page at its loopback address"
             )
@@ -242,7 +240,7 @@ def plain_answer(
 
 
 def _host_of(environ: dict[str, Any]) -> str:
-    """Return the host that the client asked for, without its port; empty if invalid."""
+    """Return the host without its port; empty if invalid."""
     with suppress(ValueError):
         return urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
     return ""
@@ -255,6 +253,6 @@ def _is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    # A dual-stack socket shows 127.0.0.1 as ::ffff:127.0.0.1.
+    # Dual-stack sockets show ::ffff:127.0.0.1.
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
