@@ -1,6 +1,6 @@
-"""Copies what planning reads of a cluster into a file, to rehearse on.
+"""Copies what planning reads of a cluster, to rehearse on.
 
-An anonymous copy has numbers for node names, and keyed digests of other names and labels.
+An anonymous copy numbers the nodes, and hashes other names and labels.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _LEFT_OUT = frozenset(
 Json = dict[str, Any]
 
 _OF_KUBERNETES = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
-# Other conditions may be named after objects, such as a readiness gate's.
+# Others may be named after objects.
 _KNOWN_CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "DisruptionAllowed", "Progressing", *Lifecycle}
 )
@@ -60,11 +60,11 @@ _KNOWN_NAMES = frozenset(
 )
 _KNOWN_VALUES = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
 _NAME_AND_ORDINAL = re.compile(r"(.+)-(\d{1,5})")
-# A ReplicaSet is named after its Deployment and a hash, which is also a label. Each part is hidden
-# by itself, so that it still equals these.
+# A ReplicaSet is named after its Deployment and a hash, also a label. Each part is hidden by
+# itself, to stay equal to these.
 _NAME_AND_HASH = re.compile(r"(.+)-([4-9bcdf]{6,10})")
 _KNOWN_KEYS = frozenset({"job-name", "pod-template-hash"})
-# The keys in these fields are labels of the operator.
+# Their keys are the operator's.
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 _AMOUNTS = frozenset({"requests", "allocatable", "overhead"})
 _NAMES = frozenset(
@@ -76,7 +76,7 @@ _NAMES = frozenset(
 _KEYS = frozenset({"key", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
 _VALUES = frozenset({"value", "values"})
 _IDENTIFIERS = frozenset({"uid", "hostIP"})
-# Other kinds are hidden: a custom one may name a product.
+# A custom kind may name a product.
 _KINDS = frozenset(
     {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"}
 )
@@ -84,15 +84,15 @@ _NODE_FIELD = "metadata.name"
 
 
 class Anonymizer(Struct, frozen=True):
-    """Replaces names and labels of a copied cluster, a word always with the same word."""
+    """Hides names and labels, equal words alike."""
 
-    # The new names of nodes.
+    # By old name.
     nodes: Mapping[str, str]
     digest: Callable[[str], str]
 
     @classmethod
     def of(cls, nodes: Iterable[str], key: bytes) -> "Anonymizer":
-        """Number these nodes, and hash all other words with the secret `key`."""
+        """Number the nodes; hash other words with the secret `key`."""
         ordered = sorted(nodes, key=natural_key)
         new_names = {name: f"node-{number}" for number, name in enumerate(ordered, 1)}
 
@@ -103,7 +103,7 @@ class Anonymizer(Struct, frozen=True):
         return cls(new_names, digest)
 
     def hide_name(self, name: str) -> str:
-        """Hide an object's name, except for an ordinal such as in `db-0`."""
+        """Keep an ordinal, as in `db-0`."""
         if name in _KNOWN_NAMES or not name:
             return name
         if name in self.nodes:
@@ -119,7 +119,7 @@ class Anonymizer(Struct, frozen=True):
         return self.digest(name)
 
     def _hide_key(self, key: str) -> str:
-        """Hide the key of a label, unless Kubernetes defines it. Of a role, hide only its name."""
+        """Keep what Kubernetes defines; hide a role's name."""
         is_role = key.startswith(_ROLE_PREFIX) and key not in CONTROL_PLANE_LABELS
         if is_role:
             return f"{_ROLE_PREFIX}{self.digest(key.removeprefix(_ROLE_PREFIX))}"
@@ -132,7 +132,7 @@ class Anonymizer(Struct, frozen=True):
         return value if _KNOWN_VALUES.fullmatch(value) else self.hide_name(value)
 
     def hide_tree(self, value: Any, field: str = "") -> Any:
-        """Hide the words in JSON; `field` is the key of the `value`."""
+        """Hide the words in JSON; `field` is the key of `value`."""
         if isinstance(value, list):
             return [self.hide_tree(item, field) for item in value]
         if isinstance(value, str):
@@ -142,7 +142,7 @@ class Anonymizer(Struct, frozen=True):
         if field in _MAPS:
             return {self._hide_key(key): self._hide_value(text) for key, text in value.items()}
         if field in _AMOUNTS:
-            # Only resources of vendors have a slash: `cpu` is no secret.
+            # Only vendors' resources have a slash.
             return {
                 self._hide_key(key) if "/" in key else key: amount for key, amount in value.items()
             }
@@ -157,7 +157,6 @@ class Anonymizer(Struct, frozen=True):
         return hidden
 
     def _hide_text(self, text: str, field: str) -> str:
-        """Hide a text if its `field` may have words of the operator."""
         if field in _NAMES:
             return self.hide_name(text)
         if field in _KEYS:
@@ -167,7 +166,7 @@ class Anonymizer(Struct, frozen=True):
         return self.digest(text) if field in _IDENTIFIERS else text
 
     def hide_owners(self, pace: "CopiedPace") -> "CopiedPace":
-        """Hide the UIDs of pods' owners, as `hide_tree` hides them in the objects."""
+        """Hide UIDs as `hide_tree` does."""
         return CopiedPace(
             pace.reboot,
             owners={self.digest(uid): seconds for uid, seconds in pace.owners.items()},
@@ -179,13 +178,13 @@ class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answers: bool = True
     # For its reboot.
     waits: bool = False
-    # The running and the staged version, or empty.
+    # Running and staged; may be empty.
     version: str = ""
     staged: str = ""
 
 
 class CopiedPace(msgspec.Struct, frozen=True):
-    """Seconds by owner UID: for pods to end, to start and to complete."""
+    """Seconds by owner UID: to end and start pods, and to complete."""
 
     reboot: Seconds
     owners: Mapping[str, tuple[Seconds, Seconds]]
@@ -213,7 +212,7 @@ def encode_copy(
     pace: CopiedPace,
     anonymizing_key: bytes,
 ) -> bytes:
-    """Return a `ClusterCopy` as JSON; anonymous, unless the key is empty."""
+    """Return a `ClusterCopy`; anonymous unless the key is empty."""
     sections = dict[str, list[Json]]()
     for name, path in _LIST_PATH_BY_SECTION.items():
         bodies = cache.get(path, {}).values()
@@ -230,7 +229,6 @@ def encode_copy(
 
 
 def _copied_host(observation: HostObservation) -> CopiedHost:
-    """Return what planning needs of a host: whether it waits for a reboot, and into what."""
     if not isinstance(observation, HostFacts):
         return CopiedHost(answers=False)
     return CopiedHost(
@@ -241,16 +239,16 @@ def _copied_host(observation: HostObservation) -> CopiedHost:
 
 
 def _reduce(value: Any, field: str = "") -> Any:
-    """Return JSON without the keys that planning does not read.
+    """Drop the keys that planning does not read.
 
-    `field` is the key of the `value`. Maps such as labels stay as they are.
+    `field` is the key of `value`.
     """
     if isinstance(value, list):
         return [_reduce(item) for item in value]
     if not isinstance(value, dict) or field in _MAPS:
         return value
     reduced = {key: _reduce(item, key) for key, item in value.items() if key not in _LEFT_OUT}
-    # Of annotations, planning reads only whether this one is present.
+    # Planning reads only whether it is present.
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
         reduced["annotations"] = {MIRROR_ANNOTATION: ""}
     return reduced

@@ -52,7 +52,7 @@ W = TypeVar("W")
 
 
 class SharedValues:
-    """Keeps each distinct value once: thousands of pods have equal ones."""
+    """Keeps equal values once, for thousands of pods."""
 
     def __init__(self) -> None:
         self._labels_of = cache(_interned)
@@ -73,7 +73,7 @@ class SharedValues:
         return None if controller is None else self._owner_of(controller)
 
     def requests(self, spec: wire.PodSpec) -> Resources:
-        """Return the pod's requests, computed once for all pods that demand the same."""
+        """Compute once for pods with equal demands."""
         key = demand_key(spec)
         requests = self._requests_of_demand.get(key)
         if requests is None:
@@ -87,10 +87,7 @@ def _interned(labels: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """Decode the API server's JSON into a struct of this shape.
-
-    Raises `ApiUnavailableError` with the `origin`, the path of the request.
-    """
+    """Raise `ApiUnavailableError` with the `origin`, a request's path."""
     try:
         return decoder_of(shape).decode(body)
     except DECODE_ERRORS as error:
@@ -98,7 +95,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
-    """Return an error that is retried, because a proxy may answer only for a while."""
+    """The error is retried: a proxy may answer for a while."""
     return ApiUnavailableError(
         f"the response to {origin} is not from a Kubernetes API server: {why}",
         status=_OK,
@@ -107,7 +104,6 @@ def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
 
 
 def decode_object(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
-    """Decode JSON into `shape`, and convert it by `project`."""
     wire_object = decode(body, shape, origin)
     try:
         return project(wire_object)
@@ -163,7 +159,7 @@ def _by_type(conditions: Iterable[wire.Condition]) -> Mapping[str, wire.Conditio
 
 
 def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True) -> Pod:
-    """Convert a pod. `with_start`: with `started_at`, which only waits for Jobs' pods need."""
+    """`with_start`: `started_at` is only for waiting for Jobs' pods."""
     meta = wire_pod.metadata
     spec = wire_pod.spec
     conditions = _by_type(wire_pod.status.conditions)
@@ -173,7 +169,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
     owner = shared.owner(meta.owner_references)
     mirror = MIRROR_ANNOTATION in meta.annotations
-    # The affinity of these pods names their own node, so no other node can have them.
+    # Their affinity names their own node.
     is_bound = mirror or (owner is not None and owner.kind == "DaemonSet")
     claims = (volume.persistent_volume_claim.claim_name for volume in spec.volumes)
     return Pod(
@@ -195,7 +191,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
         deletion_grace=meta.deletion_grace_period_seconds,
         finalizers=meta.finalizers,
         node_selector=shared.labels(spec.node_selector),
-        # Ephemeral volumes have no claim name: each pod has a new one.
+        # Ephemeral volumes have no claim name.
         claims=tuple(filter(None, claims)),
         placement=ANYWHERE if is_bound else shared.placement(spec),
         unready_since="" if ready else since,
@@ -208,7 +204,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
 
 
 def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
-    """Return how long a pod took from scheduled to Ready; None if unknown."""
+    """Return the seconds from scheduled to Ready, or None."""
     began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
     if began is None or ended is None or ended < began:
@@ -235,10 +231,7 @@ def _owner_ref(reference: wire.OwnerReference) -> OwnerRef:
 
 
 def budget(wire_budget: wire.WireBudget) -> Budget:
-    """Convert a PodDisruptionBudget.
-
-    As in policy/v1, an empty selector covers the whole namespace, and none covers no pod.
-    """
+    """As in policy/v1, an empty selector covers all pods, none no pod."""
     spec = wire_budget.spec
     status = wire_budget.status
     condition = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
@@ -288,11 +281,10 @@ def attachment(wire_attachment: wire.WireAttachment) -> VolumeAttachment:
 
 
 def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
-    """Return None unless the volume is claimed, and attaches to certain nodes or to several."""
+    """Return None unless it is claimed, and has a rule about nodes."""
     claim = wire_volume.spec.claim_ref
     terms = node_terms(wire_volume.spec.node_affinity.required)
     is_shared = not _SHARED_MODES.isdisjoint(wire_volume.spec.access_modes)
-    # Planning needs only volumes with a rule about nodes.
     has_rule = terms is not None or is_shared
     if claim is None or not has_rule:
         return None
@@ -305,13 +297,12 @@ def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
 
 
 def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
-    """Convert a Deployment. Its controller rounds a percentage of surge up, of unavailable down."""
+    """The controller rounds a percentage of surge up, of unavailable down."""
     meta = wire_deployment.metadata
     spec = wire_deployment.spec
     status = wire_deployment.status
     strategy = spec.strategy
-    # Available pods may be old or new. Assume that all old pods are available, so that no new pod
-    # counts too early.
+    # Assume that the old pods are available, so that no new one counts too early.
     old_pods = status.replicas - status.updated_replicas
     progressing = _by_type(status.conditions).get("Progressing", _NO_CONDITION)
     return Deployment(
@@ -337,7 +328,7 @@ def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
 
 
 def _number_of_pods(amount: int | str, replicas: int) -> Fraction:
-    """Return a number of pods, perhaps a fraction; may raise `ValueError`."""
+    """Return a number, maybe a fraction; may raise `ValueError`."""
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)

@@ -49,7 +49,7 @@ class _SpreadConstraint(wire.Wire, frozen=True):
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
-    """Parse the constraints of a pod on its nodes, any of which may be absent.
+    """Parse a pod's constraints, which may be absent.
 
     Raises `ValueError` for undocumented JSON.
     """
@@ -63,16 +63,15 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
         attractions=_pod_terms(constraints.pod_affinity),
         spreads=_spreads(_decode_part(spreads, tuple[_SpreadConstraint, ...]) or ()),
     )
-    # Most pods have no constraints, and share one object.
+    # Most pods share this object.
     return ANYWHERE if placement == ANYWHERE else placement
 
 
 def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
-    """Return the topology spread constraints that the scheduler must satisfy."""
     spreads: list[Spread] = []
     for item in constraints:
         is_preference = item.when_unsatisfiable != "DoNotSchedule"
-        # A constraint without a selector matches no pod, so it always holds.
+        # No selector matches no pod, so the constraint holds.
         if is_preference or item.label_selector is None:
             continue
         spreads.append(
@@ -90,7 +89,7 @@ def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
 
 
 def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | None:
-    """Return the terms, of which a node has to match one; None for any node."""
+    """Return terms, of which one has to match; None for any node."""
     if selector is None:
         return None
     return tuple(
@@ -99,7 +98,7 @@ def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | Non
 
 
 def label_selector(selector: wire.Selector) -> LabelSelector:
-    # `app: web` is short for `app in (web)`.
+    # `app: web` means `app in (web)`.
     label_requirements = [
         Requirement(key, SelectorOperator.IN, (value,))
         for key, value in selector.match_labels.items()
@@ -112,7 +111,7 @@ def _decode_part(raw: bytes, shape: type[T]) -> T | None:
 
 
 def _pod_terms(affinity: _AffinityTerms) -> tuple[PodTerm, ...]:
-    """Return the required terms. A term without a selector matches no pod, so it is left out."""
+    """A term without a selector matches no pod."""
     terms = affinity.required_during_scheduling_ignored_during_execution
     return tuple(
         PodTerm(
@@ -136,7 +135,7 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as manifests write it
 
 _OtherAmounts = tuple[tuple[str, int], ...]
 
-# An API server writes fewer than 20; thousands would be slow.
+# Thousands would be slow.
 _DIGITS = r"\d{1,100}"
 _NUMBER = rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})"
 _SUFFIX = r"[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3}"
@@ -152,7 +151,7 @@ _BINARY = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return 1.5 for `1500m`, 2048 for `2Ki`, 1000 for `1e3`; may raise `ValueError`."""
+    """Parse `1500m`, `2Ki` or `1e3`; may raise `ValueError`."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -162,19 +161,19 @@ def parse_quantity(text: str) -> Decimal:
         return number * _BINARY[suffix]
     if suffix in _DECIMAL:
         return number.scaleb(_DECIMAL[suffix])
-    # What remains is an exponent, such as `e3`.
+    # An exponent, such as `e3`.
     power_of_ten = int(suffix[1:])
     return number.scaleb(power_of_ten)
 
 
 @lru_cache(maxsize=4096)
 def round_up(text: str, parts_per_unit: int = 1) -> int:
-    """Return a quantity in parts of a unit, such as 1000 of a CPU, rounded up."""
+    """`parts_per_unit`: such as 1000 of a CPU."""
     return int((parse_quantity(text) * parts_per_unit).to_integral_value(ROUND_CEILING))
 
 
 def parse_resources(quantities: Mapping[str, wire.Quantity]) -> Resources:
-    """Return the amounts of resources by name, rounded up; `others` are neither CPU nor memory."""
+    """Round up; `others` are neither CPU nor memory."""
     return Resources(
         cpu_milli=round_up(str(quantities.get("cpu", 0)), 1000),
         memory=round_up(str(quantities.get("memory", 0))),
@@ -193,7 +192,7 @@ def _other_resources(quantities: Mapping[str, wire.Quantity]) -> _OtherAmounts:
 
 
 def demand_key(spec: wire.PodSpec) -> Hashable:
-    """Return a key that is equal only for pods with equal `pod_requests`, which are slow to sum."""
+    """Return equal keys only for equal `pod_requests`, which are slow."""
     containers = [
         (item.restart_policy, bytes(item.ports), *item.resources.requests.items())
         for item in (*spec.init_containers, *spec.containers)
@@ -210,7 +209,7 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     requests override these. Overhead and host ports are added.
     """
     running, starting = _requests_of_containers(spec)
-    # Its init containers end before its containers run, so they share one reservation.
+    # Init containers end before containers run.
     highest = _combine(running, starting, max)
     total = _override_by_pod(highest, spec.resources.requests)
     if spec.overhead:
@@ -220,15 +219,15 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
 
 
 def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
-    """Return the ports that only one pod on a node can have.
+    """Return the ports that one pod on a node can have.
 
-    Ports of a single address are left out: they rarely conflict.
+    Ports of a single address rarely conflict, and are left out.
     """
     sidecars = [item for item in spec.init_containers if item.restart_policy == "Always"]
     ports: dict[str, int] = {}
     for container in (*spec.containers, *sidecars):
         undecoded_ports = bytes(container.ports)
-        # Hardly any container has one, and decoding the ports of all is slow.
+        # Decoding all ports is slow.
         if b"hostPort" not in undecoded_ports:
             continue
         for port in decoder_of(tuple[wire.Port, ...]).decode(undecoded_ports):
@@ -238,10 +237,10 @@ def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
 
 
 def _requests_of_containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return the requests of the running pod, and its highest requests while it starts.
+    """Return requests while running, and the highest while starting.
 
-    Init containers run one after the other. One that is always restarted is a sidecar: it keeps
-    running beside all later containers.
+    Init containers run in order. One that is always restarted, a sidecar, runs beside all later
+    containers.
     """
     sidecars = _NOTHING
     starting = _NOTHING
@@ -262,7 +261,6 @@ def _requests(container: wire.Container) -> Resources:
 
 
 def _override_by_pod(summed: Resources, pod_level: Mapping[str, wire.Quantity]) -> Resources:
-    """Replace the sum of the containers where the pod itself has a request."""
     if not pod_level:
         return summed
     overriding = parse_resources(pod_level)
@@ -274,8 +272,8 @@ def _override_by_pod(summed: Resources, pod_level: Mapping[str, wire.Quantity]) 
 
 
 def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
-    """Merge each resource of the two: `add` sums them, `max` takes the higher ones."""
-    # A shortcut: most pods have no init containers.
+    """`add` sums the two, `max` takes the higher."""
+    # Most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = merge(left.cpu_milli, right.cpu_milli)

@@ -12,16 +12,14 @@ _APPS = "/apis/apps/v1/namespaces"
 
 
 class ReplicaSetOrigin(Struct, frozen=True):
-    """Why a ReplicaSet exists."""
-
-    # Empty if no Deployment made it.
+    # Empty if there is none.
     deployment: str
     # Empty for never.
     restarted_at: str
 
 
 def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
-    """Return which Deployment owns the pod's ReplicaSet, and when it was restarted last."""
+    """Return the Deployment of the pod's ReplicaSet, and its restart."""
     name = pod.owner.name if pod.owner else ""
     path = f"{_APPS}/{quote(pod.namespace, safe='')}/replicasets/{quote(name, safe='')}"
     replica_set = decode.decode(api.get(path), wire.WireReplicaSet, path)
@@ -41,9 +39,9 @@ def read_deployment(api: ClusterApi, namespace: str, name: str) -> Deployment:
 def restart_deployment(
     api: ClusterApi, deployment: Deployment, restarted_at: str, *, dry_run: bool = False
 ) -> None:
-    """Restart a Deployment like `kubectl rollout restart`.
+    """Restart like `kubectl rollout restart`.
 
-    `ApiConflictError` if it has changed: someone else may have restarted it.
+    `ApiConflictError` if it has changed: maybe another restart.
     """
     template = {"metadata": {"annotations": {decode.RESTARTED_AT: restarted_at}}}
     change = {

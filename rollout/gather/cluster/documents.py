@@ -1,7 +1,7 @@
-"""Reads and writes the documents that processes share in ConfigMaps.
+"""Reads and writes documents that processes share in ConfigMaps.
 
-These are the record of a rollout, the memory of earlier rollouts, and FleetLock's slots. Others may
-write them, so the size is limited, and a document is understood completely or not at all.
+Others may write them, so the size is limited, and a document is understood completely or not at
+all.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,10 +33,10 @@ T = TypeVar("T")
 _FORMAT = "1.0"
 _MOST_FAILURES = 1_000_000
 _YEARS = range(1970, 9000)
-# In bytes: a ConfigMap's 1 MiB, plus managed fields.
+# In bytes: a ConfigMap's 1 MiB, and managed fields.
 _LARGEST_BODY = 4 << 20
 DRY = {"dryRun": "All"}
-# In a dry run, the API server does not ask webhooks with side effects.
+# Dry runs do not ask webhooks with side effects.
 _NO_DRY_RUN = "does not support dry run"
 
 
@@ -60,14 +60,14 @@ class Stored(Struct, Generic[T], frozen=True):
 
 
 class StoredText(NamedTuple):
-    """What a ConfigMap has under a key; None for a missing key or ConfigMap."""
+    """None for a missing key or ConfigMap."""
 
     text: str | None
     config_map: dict[str, Any] | None
 
 
 class Document(Struct, frozen=True):
-    """Where a document is stored: a key of a ConfigMap."""
+    """A document's place: a key of a ConfigMap."""
 
     namespace: str
     name: str
@@ -86,9 +86,9 @@ class Document(Struct, frozen=True):
         return self.path.rpartition("/")[0]
 
     def read(self, api: ClusterApi) -> StoredText:
-        """Return the stored text, and the whole ConfigMap, which is needed to replace it.
+        """Return the text, and the ConfigMap, which is needed to replace it.
 
-        Raises `NotUnderstoodError` for anything but a ConfigMap with texts.
+        Raises `NotUnderstoodError`.
         """
         try:
             body = api.get(self.path)
@@ -106,10 +106,7 @@ class Document(Struct, frozen=True):
         return StoredText((known.data or {}).get(self.key), config_map)
 
     def parse(self, text: str, shape: type[T], why_implausible: Callable[[T], str]) -> T:
-        """Return the content of a text.
-
-        `NotUnderstoodError` for another shape or format version, or an implausible content.
-        """
+        """Raise `NotUnderstoodError` for what this version does not know."""
         try:
             version = msgspec.json.decode(text, type=_FormatHeader).format_version
             major, _, _ = version.partition(".")
@@ -134,9 +131,9 @@ class Document(Struct, frozen=True):
     def with_content(self, content: object, config_map: dict[str, Any] | None) -> dict[str, Any]:
         """Return the ConfigMap with `content`, a Struct.
 
-        `config_map` is what is stored. Its keys that only a newer version of rollout knows stay.
+        Keys of the stored one that only a newer rollout knows stay.
         """
-        # Empty values are defaults, so they are not stored.
+        # Empty values are defaults.
         fields = {
             name: value
             for name, value in msgspec.to_builtins(content).items()
@@ -148,13 +145,13 @@ class Document(Struct, frozen=True):
     def _with_unknown_keys(
         self, fields: dict[str, Any], content: object, config_map: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the new fields, and the stored keys that this version does not know.
+        """Add stored keys that this version does not know.
 
-        An object that is replaced, such as a pause, loses them.
+        A replaced object, such as a pause, loses them.
         """
         text = ((config_map or {}).get("data") or {}).get(self.key, "")
         try:
-            # The stored document twice: as far as this version knows it, and as it is.
+            # As far as this version knows it, and as it is.
             known = msgspec.to_builtins(self.parse(text, type(content), _accept_any))
             stored = self.parse(text, dict[str, Any], _accept_any)
         except NotUnderstoodError:
@@ -163,7 +160,7 @@ class Document(Struct, frozen=True):
         for name, value in fields.items():
             old_value = known[name]
             if value == old_value:
-                # The stored value may have unknown keys inside.
+                # It may have unknown keys inside.
                 all_fields[name] = stored.get(name, value)
             elif isinstance(value, dict) and old_value:
                 all_fields[name] = _with_unknown_keys_inside(value, stored[name], old_value)
@@ -172,14 +169,14 @@ class Document(Struct, frozen=True):
         return all_fields
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
-        """Return why a dry run cannot write the document, or None.
+        """Return why a dry run cannot write, or None.
 
         The API server checks rights, immutability, quotas and webhooks. Raises
-        `ApiUnavailableError` if it cannot be asked.
+        `ApiUnavailableError`.
         """
         try:
             text, config_map = self.read(api)
-            # With another newline, because even an immutable ConfigMap accepts its own content.
+            # Even an immutable ConfigMap accepts its own content.
             body = self._with_text(f"{text or ''}\n", config_map)
             if config_map is None:
                 api.create(self.collection, body, DRY)
@@ -188,10 +185,10 @@ class Document(Struct, frozen=True):
         except ApiUnavailableError:
             raise
         except ApiConflictError:
-            # Someone else has written the document meanwhile, so it can be written.
+            # Someone else could write it.
             return None
         except ApiError as error:
-            # A webhook that dry runs cannot ask may still allow the write.
+            # A webhook that dry runs cannot ask may allow it.
             is_unknown = _NO_DRY_RUN in error.message
             return None if is_unknown else error
         return None
@@ -222,7 +219,7 @@ def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
 def _with_unknown_keys_inside(
     entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return `entries` by name, each with its stored keys that are not `known`."""
+    """Keep entries' stored keys that are not `known`."""
     all_entries = {}
     for name, entry in entries.items():
         was_stored = name in known
@@ -242,7 +239,7 @@ def memory_document(namespace: str) -> Document:
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
-    """Return the memory; empty, with `why_unreadable`, if it is garbled or may not be read."""
+    """Return an empty memory with `why_unreadable` if it is unusable."""
     try:
         return read_stored_memory(api, namespace).content
     except ApiError as error:
@@ -256,9 +253,9 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
-    """Return the memory; empty, with `why_unreadable`, if it is garbled."""
+    """Return an empty memory with `why_unreadable` if it is garbled."""
     document = memory_document(namespace)
-    # If it is garbled: not None, which would mean that no ConfigMap exists.
+    # None would mean that no ConfigMap exists.
     config_map: dict[str, Any] | None = {}
     memory = NO_MEMORY
     try:
@@ -275,7 +272,6 @@ def _why_memory_implausible(memory: Memory) -> str:
 
 
 def _find_implausible(memory: Memory) -> Iterator[str]:
-    """Yield why rollout cannot have written this memory."""
     if memory.why_unreadable or memory.denied:
         yield "it contains a field that rollout never stores"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
@@ -289,7 +285,7 @@ def _find_implausible(memory: Memory) -> Iterator[str]:
         yield f"its pause ends at {memory.pause.until!r}"
     missed = memory.missed_deadline
     if missed is not None:
-        # `finish` is empty if the end is more than two years away.
+        # Empty if more than two years away.
         has_valid_finish = not missed.finish or _is_time(missed.finish)
         if not (_is_time(missed.by) and has_valid_finish and _is_time(missed.since)):
             times = f"{missed.by!r}, {missed.finish!r} or {missed.since!r}"
@@ -336,7 +332,7 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 
 def _why_slots_implausible(slots: Slots) -> str:
-    """Return what rollout cannot have written, as a noun phrase; empty if there is nothing."""
+    """Return what rollout never writes, as a noun phrase, or empty."""
     for slot in slots.all:
         has_valid_run_id = is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)
         if not (is_object_name(slot.node) and has_valid_run_id):

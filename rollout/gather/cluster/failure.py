@@ -1,4 +1,4 @@
-"""Makes errors of unsuccessful answers of the API server."""
+"""Makes errors of unsuccessful answers."""
 
 import re
 
@@ -23,7 +23,7 @@ _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _INTERNAL = 500
 _LONGEST_BODY = 300
-# Limits a webhook's or policy's message.
+# Of a webhook's or policy's message.
 _LONGEST_DENIAL = 500
 
 _ERROR_TYPES: dict[int, type[ApiError]] = {
@@ -36,9 +36,9 @@ _ERROR_TYPES: dict[int, type[ApiError]] = {
     503: ApiUnavailableError,
     504: ApiUnavailableError,
 }
-# An eviction under two budgets. Other errors 500 may pass, as in an etcd leader election.
+# An eviction under two budgets. Other errors 500 may pass.
 _FINAL_500 = "more than one PodDisruptionBudget"
-# Another 404 without a Status comes from a proxy, and must not mean that an object is gone.
+# Other 404s are a proxy's, and must not mean that an object is gone.
 _NOT_FOUND = 404
 _UNKNOWN_PATH_BODY = b"404 page not found"
 
@@ -56,8 +56,7 @@ _DENIAL_HINTS = {
         "See what the policy requires: kubectl describe validatingadmissionpolicy {name}"
     ),
 }
-# How kube-apiserver denies at admission, with any status. Text before it is another refusal, which
-# quotes it.
+# Text before it is another refusal, which quotes it.
 _BEFORE_DENIAL = r'(?:[\w.-]+ "[^"]*" is forbidden: |Internal error occurred: )?'
 _DENIED_BY_WEBHOOK = re.compile(
     rf'{_BEFORE_DENIAL}admission webhook "(?P<name>[^"]+)" denied the request'
@@ -92,9 +91,9 @@ class Status(wire.Wire, frozen=True):
 
 
 def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str) -> ApiError:
-    """Return the error for an answer with this HTTP status.
+    """Make an error for an HTTP status.
 
-    `request` is method and path. `retry_after` is the header: seconds, or a date, which is ignored.
+    `request` is method and path, `retry_after` the header: seconds, or a date, which is ignored.
     """
     answer = _decode_status(body)
     message = answer.message
@@ -103,7 +102,7 @@ def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str)
         message = joined(": ", f"the API server responded with {status} to {request}", text)
     if status == _UNAUTHORIZED and _parse_denial(answer.message) is None:
         message = f"the API server does not accept the credentials: {message}"
-    # The API server answers 404 with a Status, or with this text if it does not know the path.
+    # It answers 404 with a Status, or this text for an unknown path.
     is_from_api_server = bool(answer.kind) or body.startswith(_UNKNOWN_PATH_BODY)
     is_from_proxy = status == _NOT_FOUND and not is_from_api_server
     return _make_error(status, message, answer, retry_after, is_from_proxy=is_from_proxy)
@@ -132,7 +131,7 @@ def _make_error(
     if is_from_proxy or is_transient_500:
         error_type = ApiUnavailableError
     causes = answer.details.causes
-    # The body's delay comes before the header's.
+    # The body's delay comes first.
     seconds = answer.details.retry_after_seconds
     if not seconds or seconds <= 0:
         seconds = float(retry_after) if retry_after.strip().isdecimal() else None
@@ -152,7 +151,7 @@ def _make_error(
 
 
 def _parse_denial(message: str) -> AdmissionDenial | None:
-    """Return which webhook or policy has denied the request; None if none has."""
+    """Return None if no admission has denied the request."""
     patterns = {
         DenierKind.WEBHOOK: _DENIED_BY_WEBHOOK,
         DenierKind.POLICY: _DENIED_BY_POLICY,
@@ -171,7 +170,7 @@ def _hint_for(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
     is_namespace_terminating = any(cause.reason == _TERMINATING for cause in causes)
     if status == _FORBIDDEN and is_namespace_terminating:
         return _TERMINATING_NAMESPACE_HINT
-    # With a cause, something else than a permission is missing, so granting one would not help.
+    # With a cause, no permission is missing.
     if status == _FORBIDDEN and not causes:
         return _QUOTA_HINT if _QUOTA_MARKER in message else _FORBIDDEN_HINT
     if status == _NOT_FOUND and _MISSING_NAMESPACE.match(message):

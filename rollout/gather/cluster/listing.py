@@ -1,5 +1,3 @@
-"""Reads whole lists, and decodes watch lines."""
-
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
@@ -33,16 +31,16 @@ def read_list(
     project: Callable[[W], T],
     query: Query | None = None,
 ) -> Listing[T]:
-    """Read a whole list: decode each object into `shape`, convert it by `project`."""
+    """Decode each object into `shape`, convert it by `project`."""
     query = query or {}
     for _attempt in range(_MOST_PAGED_READS):
         try:
             pages = api.pages(path, {**query, "limit": str(PAGE_SIZE)})
             return _read_pages(pages, path, shape, project)
         except ApiGoneError:
-            # The next page has expired, so read the whole list again.
+            # A page has expired.
             continue
-    # A single page cannot expire, but costs the API server more.
+    # It cannot expire, but costs the API server more.
     pages = api.pages(path, {**query, "limit": "0"})
     return _read_pages(pages, path, shape, project)
 
@@ -55,7 +53,7 @@ def _read_pages(
     pages: Iterable[bytes], path: str, shape: type[W], project: Callable[[W], T]
 ) -> Listing[T]:
     items: list[T] = []
-    # The last page's resource version, from which the list can be watched.
+    # The list can be watched from the last page's.
     version = ""
     for body in pages:
         page_shape = wire.ListPage[shape]  # type: ignore[valid-type]
@@ -69,14 +67,14 @@ def _read_pages(
 
 
 class ReadIfAllowed(NamedTuple, Generic[T]):
-    """Objects, and warnings about those that may not be read."""
+    """Objects, and warnings about unreadable ones."""
 
     items: tuple[T, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def read_if_allowed(read: Callable[[], Iterable[T]], warning: str) -> ReadIfAllowed[T]:
-    """Return what `read` returns; only the warning if its kind is forbidden or not installed."""
+    """Return only the warning if the kind is forbidden or not installed."""
     try:
         return ReadIfAllowed(tuple(read()))
     except ApiError as error:
@@ -109,10 +107,9 @@ class _WatchLine(wire.Wire, frozen=True):
 def decode_watch_line(
     line: bytes, shape: type[W], project: Callable[[W], T], origin: str
 ) -> WatchEvent[T]:
-    """Return the event of a line that a watch of the API server has sent.
+    """Decode a line of a watch.
 
-    Raises `ApiError` for a garbled line or an ERROR event. After `ApiGoneError`, the caller must
-    list again. A BOOKMARK has no object, only a newer resource version.
+    Raises `ApiError` for a garbled line or an ERROR event. After `ApiGoneError`, list again.
     """
     watch_line = decode(line, _WatchLine, origin)
     body = bytes(watch_line.object)

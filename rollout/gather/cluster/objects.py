@@ -26,9 +26,9 @@ class _Resources(wire.Wire, frozen=True):
 
 
 def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
-    """Return an object as JSON, in any version that the API server serves.
+    """Return JSON, in any version that the API server serves.
 
-    Raises `GateError` if it serves none, or if the object does not exist.
+    Raises `GateError` for no version or object.
     """
     for path in _group_versions(api, reference.group):
         served_resources = decode(api.get(path), _Resources, path).resources
@@ -39,7 +39,7 @@ def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
 
 
 def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
-    """Yield the paths of served versions, such as `/apis/apps/v1`, the preferred one first."""
+    """Yield paths of served versions, such as `/apis/apps/v1`."""
     if not group:
         yield "/api/v1"
         return
@@ -50,7 +50,6 @@ def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
         return
     preferred_first = (served.preferred_version, *served.versions)
     versions = [group_version.version for group_version in preferred_first]
-    # Each version once, in order.
     for version in dict.fromkeys(versions):
         yield f"{path}/{version}"
 
@@ -69,5 +68,5 @@ def _read_existing(api: ClusterApi, path: str) -> bytes:
     try:
         return api.get(path)
     except ApiNotFoundError as error:
-        # The message need not name the object, because the gate does.
+        # The gate names the object.
         raise GateError("it does not exist") from error

@@ -16,23 +16,23 @@ from rollout.threads import side_by_side
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _CONCURRENT_REVIEWS = 8
 _DEFAULT_POLICY = Policy()
-# Where Events about cluster-scoped objects are.
+# For cluster-scoped objects.
 _EVENTS_NAMESPACE = "default"
 _CLUSTER_PURPOSE = "identify this cluster"
 _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is paused"
 
 
 class Right(Struct, frozen=True):
-    """One permission of RBAC, and what rollout needs it for."""
+    """A permission of RBAC, and what rollout needs it for."""
 
     verb: str
     # Empty for the core API.
     group: str
     resource: str
     subresource: str = ""
-    # Empty for all namespaces.
+    # Empty for all.
     namespace: str = ""
-    # Empty for all names; creating cannot be limited to one.
+    # Empty for all; creating cannot be limited.
     name: str = ""
     purpose: str = ""
     # Without it, rollout only knows less.
@@ -66,7 +66,6 @@ class _Review(wire.Wire, frozen=True):
 
 
 def has_right(api: ClusterApi, right: Right) -> bool:
-    """Ask the API server whether this user has the right."""
     attributes = {
         "verb": right.verb,
         "group": right.group,
@@ -86,7 +85,7 @@ def has_right(api: ClusterApi, right: Right) -> bool:
 
 
 def missing_rights(needed: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
-    """Return the rights, even optional ones, that `ask` denies; it runs in threads."""
+    """Return denied rights, even optional; `ask` runs in threads."""
     distinct = tuple(dict.fromkeys(needed))
     has = dict(side_by_side(distinct, ask, most=_CONCURRENT_REVIEWS, name="rights"))
     return tuple(right for right in distinct if not has[right])
@@ -101,9 +100,9 @@ def _rights(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Yield a right for each of these verbs on each of these resources.
+    """Yield a right for each verb on each resource.
 
-    `verbs` and `resources` (RESOURCE or RESOURCE.GROUP) are separated by spaces.
+    RESOURCE or RESOURCE.GROUP, separated by spaces.
     """
     for qualified_resource in resources.split():
         resource, _, group = qualified_resource.partition(".")
@@ -113,7 +112,6 @@ def _rights(
                 group=group,
                 resource=resource,
                 namespace=namespace,
-                # RBAC cannot limit creating to a name.
                 name="" if verb == "create" else name,
                 purpose=purpose,
                 optional=optional,
@@ -121,11 +119,11 @@ def _rights(
 
 
 def plan_rights() -> tuple[Right, ...]:
-    """Return the rights to read what plans need. Without an optional one, a plan has a warning."""
+    """Return rights for plans. Without an optional one, a plan warns."""
     optional = partial(_rights, optional=True)
     kube_system = "kube-system"
     plans = "plans.upgrade.cattle.io"
-    # The objects with which other operators maintain nodes.
+    # Of other operators that maintain nodes.
     maintenance = [
         f"{trigger.plural}.{trigger.group}"
         for rival, trigger in TRIGGERS.items()
@@ -151,7 +149,6 @@ def plan_rights() -> tuple[Right, ...]:
 
 
 def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
-    """Return the rights that a rollout under this policy uses."""
     events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)
     controllers = "replicasets.apps statefulsets.apps"
     restart = _rights(
@@ -189,7 +186,6 @@ def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple
 
 
 def _rights_to_stored_objects(namespace: str) -> tuple[Right, ...]:
-    """Return the rights to what rollout stores in the cluster, in `lock.namespace`."""
     stored = partial(_rights, namespace=namespace)
     optional = partial(stored, optional=True)
     record = marks.RECORD_NAME
@@ -250,7 +246,7 @@ def operate_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tup
 
 
 def fleetlock_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
-    """Return the rights of a FleetLock server, which keeps no record and estimates nothing."""
+    """A FleetLock server keeps no record, and estimates nothing."""
     unused = {
         _RightKey("update", "configmaps", marks.RECORD_NAME),
         _RightKey("delete", "configmaps", marks.RECORD_NAME),

@@ -1,4 +1,4 @@
-"""Finds other reboot coordinators by their names, labels or images, or by kured's lock."""
+"""Finds other reboot coordinators by names, labels, images or lock."""
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
@@ -36,7 +36,7 @@ _RIVAL_BY_PROGRAM = {
     "kairos-operator": Rival.KAIROS,
     # https://github.com/NVIDIA/nodewright, formerly Skyhook
     "skyhook-operator": Rival.NODEWRIGHT,
-    # https://github.com/NVIDIA/NVSentinel, and its name in the first versions
+    # https://github.com/NVIDIA/NVSentinel, and its first name
     "fault-remediation": Rival.NVSENTINEL,
     "fault-remediation-module": Rival.NVSENTINEL,
     # https://github.com/Mellanox/maintenance-operator
@@ -47,18 +47,18 @@ _RIVAL_BY_PROGRAM = {
     # https://github.com/Nils-Svensson/node-maintenance-orchestrator
     "node-maintenance-orchestrator": Rival.MAINTENANCE_ORCHESTRATOR,
 }
-# This Deployment has a coordinator's image, but does not reboot nodes.
+# It has a coordinator's image, but does not reboot nodes.
 _HARMLESS_DEPLOYMENT = "brupop-apiserver"
-# Recognized only by its image, because other software has this name.
+# Known by its image alone: other software has this name.
 _AIRLOCK = "airlock"
-# rollout's own, whose FleetLock server shares its lock.
+# Our FleetLock server shares the lock.
 _OWN_LABEL = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _UNSEEN_WARNING = "rollout cannot check for some other reboot coordinators"
-# kured's `--lock-annotation` usually changes only the prefix.
+# `--lock-annotation` usually changes the prefix.
 _LOCK_SUFFIX = "kured-node-lock"
 _DEFAULT_LOCK = f"weave.works/{_LOCK_SUFFIX}"
-# rollout takes no lock that more nodes than this may hold.
+# rollout takes no lock of more nodes.
 _MOST_OWNERS = 20
 
 
@@ -109,7 +109,6 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 
 def read_coordinators(api: ClusterApi) -> ReadIfAllowed[Coordinator]:
-    """Return the installed programs that may reboot nodes, too."""
     deployments, warnings = read_if_allowed(lambda: _read_deployments(api), _UNSEEN_WARNING)
     daemon_sets, more_warnings = read_if_allowed(lambda: _read_daemon_sets(api), _UNSEEN_WARNING)
     found = (*deployments, *daemon_sets)
@@ -128,7 +127,6 @@ def _read_deployments(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _find_rival(deployment: _WireCoordinator) -> Rival | None:
-    """Return which coordinator the Deployment is, by its names and its images' names."""
     names = _names(deployment)
     for program, rival in _RIVAL_BY_PROGRAM.items():
         if program in names:
@@ -144,15 +142,15 @@ def _read_daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
-    """Return kured as a coordinator. Its lock is an annotation of its DaemonSet.
+    """Return kured; its lock is an annotation of its DaemonSet.
 
-    While nodes hold the lock, kured reboots no other node, so rollout takes the lock if it can.
-    `likely_lock` is the annotation's name if kured's settings do not say it.
+    While nodes hold the lock, kured reboots no other, so rollout takes it. `likely_lock` is for
+    settings without a name.
     """
     meta = item.metadata
     settings = _kured_settings(item)
     most_holders = _parse_concurrency(settings.get("concurrency", ""))
-    # Without --lock-ttl, or with a zero such as `0h0m`, the lock never expires.
+    # A missing or zero lock-ttl, such as `0h0m`, means never.
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
     lock_name = settings.get("lock-annotation") or likely_lock
     can_be_taken = not may_expire and most_holders <= _MOST_OWNERS
@@ -169,14 +167,13 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
 
 
 def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
-    """Return kured's settings by flag; KURED_LOCK_TTL is another form of --lock-ttl."""
+    """Return settings by flag; KURED_LOCK_TTL is a form of --lock-ttl."""
     settings: dict[str, str] = {}
     for container in item.spec.template.spec.containers:
         for variable in container.env:
             if variable.name.startswith(_KURED_VARIABLE):
                 flag = variable.name.removeprefix(_KURED_VARIABLE)
                 settings[flag.lower().replace("_", "-")] = variable.value
-        # A value follows an equals sign, or is the next word.
         words = (*container.command, *container.args)
         for word, next_word in pairwise((*words, "")):
             flag, equals, value = word.partition("=")
@@ -185,7 +182,7 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
 
 
 def _parse_concurrency(concurrency: str) -> int:
-    """Return how many nodes may hold kured's lock, at most 9999."""
+    """At most 9999."""
     return max(1, int(concurrency[:4])) if concurrency.isdecimal() else 1
 
 
@@ -196,13 +193,12 @@ def _is_rollout(item: _WireCoordinator) -> bool:
 
 
 def _names(item: _WireCoordinator) -> Collection[str | None]:
-    """Return what may name its program: its own name, its naming labels and its images."""
     labels = map(item.metadata.labels.get, _NAMING_LABELS)
     return (item.metadata.name, *labels, *_programs(item))
 
 
 def _programs(item: _WireCoordinator) -> frozenset[str]:
-    """Return the last words of image names: `kured` of `ghcr.io/kubereboot/kured:1.16`."""
+    """Return `kured` of `ghcr.io/kubereboot/kured:1.16`."""
     images = (container.image.partition("@")[0] for container in item.spec.template.spec.containers)
     return frozenset(image.rpartition("/")[2].partition(":")[0] for image in images)
 
@@ -214,7 +210,7 @@ def _runs_nowhere(daemon_set: _WireCoordinator) -> bool:
 
 
 def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Whether the coordinator may reboot a node now: an object triggers it, or it needs none."""
+    """Whether an object triggers the coordinator, or it needs none."""
     trigger = TRIGGERS.get(Rival(coordinator.rival))
     if trigger is None:
         return True
@@ -222,19 +218,17 @@ def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
         page = api.get(trigger.path, {"limit": "1"})
         return bool(decode.decode(page, wire.ListPage[_WireCoordinator], trigger.path).items)
     except ApiNotFoundError:
-        # The kind of the object is not installed.
         return False
     except ApiError as error:
         if not error.is_forbidden:
             raise
-        # Unknown, so be careful.
         return True
 
 
 def _lock_holders(annotation: str, most_holders: int) -> tuple[tuple[str, ...], bool]:
-    """Return the nodes that hold kured's lock, and whether it stays full.
+    """Return the holders of kured's lock, and whether it stays full.
 
-    A full lock that never expires keeps kured from rebooting other nodes. The annotation has one of
+    Full and without expiry, it keeps kured from rebooting other nodes. The annotation has one of
     two forms: for one holder, or a list for several (`--concurrency`).
     """
     try:
@@ -246,7 +240,7 @@ def _lock_holders(annotation: str, most_holders: int) -> tuple[tuple[str, ...], 
     is_for_one_holder = bool(lock.node_id)
     if is_for_one_holder:
         holders = (lock, *lock.locks)
-        # A kured that allows several holders ignores this form.
+        # A kured with several holders ignores this form.
         is_full = most_holders == 1
     never_expires = all(holder.ttl == 0 for holder in holders)
     names = tuple(holder.node_id for holder in holders if holder.node_id)

@@ -79,10 +79,9 @@ def pod_path(namespace: str, name: str) -> str:
 def read_snapshot(
     api: ClusterApi, cache: CachedObjects | None = None, *, with_jobs: bool = False
 ) -> ClusterSnapshot:
-    """Read all that planning needs, most kinds in a thread of their own.
+    """Read all that planning needs, most kinds in threads.
 
-    Optional kinds that this user may not read become warnings. Objects are also stored in the
-    `cache`, if given.
+    Optional kinds that may not be read become warnings. Objects are also put into `cache`.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":
@@ -131,9 +130,9 @@ def read_snapshot(
 def _read_deployments(
     api: ClusterApi, budgets: Sequence[Budget], cache: CachedObjects | None
 ) -> tuple[Deployment, ...]:
-    """Return the Deployments if a restart may help: a budget needs every pod.
+    """Return Deployments if a budget needs every pod: a restart may help.
 
-    Empty if they may not be listed, which the warning about coordinators says.
+    Empty if forbidden, which the warning about coordinators says.
     """
     may_need_restart = any(budget.needs_every_pod for budget in budgets)
     if not may_need_restart:
@@ -149,7 +148,6 @@ def _read_deployments(
 def _read_namespaces(
     api: ClusterApi, pods: Sequence[Pod], cache: CachedObjects | None
 ) -> ReadIfAllowed[tuple[str, Mapping[str, str]]]:
-    """Return the namespaces' names and labels, if an affinity needs them."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return ReadIfAllowed()
     return read_if_allowed(
@@ -177,7 +175,7 @@ def read_node(api: ClusterApi, name: str) -> Node:
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
-    """Return when the Node's phase annotation was last written, or None if unknown."""
+    """Return when the phase annotation was last written, if known."""
     path = node_path(name)
     written = decode.decode(api.get(path), _NodeWithWrites, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
@@ -239,7 +237,6 @@ def _read_and_cache(
     *,
     cache: CachedObjects | None,
 ) -> tuple[T, ...]:
-    """Read a whole list, and add its objects as JSON to the `cache`, if given."""
     if cache is None:
         return read_list(api, path, shape, project).items
     cached_objects = cache.setdefault(path, {})
@@ -252,7 +249,7 @@ def _read_and_cache(
     return read_list(api, path, shape, cache_and_project).items
 
 
-# Problems if True, by the kubelet, cloud providers and the node-problem-detector.
+# Problems if True; by the kubelet, cloud providers and the node-problem-detector.
 _PROBLEM_CONDITIONS = (
     *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
     *("KernelDeadlock", "ReadonlyFilesystem", "FrequentUnregisterNetDevice"),
@@ -262,7 +259,6 @@ _READY = "Ready"
 
 
 def read_diagnosis(api: ClusterApi, name: str) -> NodeDiagnosis:
-    """Return what may explain why a node does not come back."""
     path = node_path(name)
     node = decode.decode(api.get(path), wire.WireNode, path)
     return NodeDiagnosis(
@@ -292,7 +288,7 @@ def _shows_problem(condition: wire.Condition) -> bool:
 
 
 def console_command(provider_id: str) -> str:
-    """Return a command that prints a machine's console; empty if the provider is not known.
+    """Return a command that prints the console; empty if unknown.
 
     A provider ID is such as `aws:///ZONE/i-0123`.
     """

@@ -1,4 +1,4 @@
-"""Reads where Longhorn and Rook store data on nodes.
+"""Reads where Longhorn and Rook store data.
 
 Sources: Longhorn's Replica (healthyAt, failedAt) and node-drain-policy; Rook's CephCluster, which
 repeats `ceph health detail`.
@@ -23,7 +23,7 @@ _UNSEEN_WARNING = (
 )
 _DRAIN_POLICY = "node-drain-policy"
 _STRICT_POLICY = "block-if-contains-last-replica"
-# Ceph's health checks for missing copies; HEALTH_WARN alone may be about a clock.
+# About missing copies; HEALTH_WARN alone may be about a clock.
 _MISSING_COPY_CHECKS = (
     "MON_DOWN",
     "OSD_",
@@ -76,7 +76,6 @@ class _Replicas(NamedTuple):
 
 
 def read_stored_data(api: ClusterApi, pods: Sequence[Pod]) -> ReadIfAllowed[StoredData]:
-    """Return what Longhorn and Ceph store on which nodes, if the cluster runs them."""
     volumes = ReadIfAllowed[StoredData]()
     if any(pod.is_of_longhorn for pod in pods):
         volumes = read_if_allowed(lambda: _read_longhorn_volumes(api), _UNSEEN_WARNING)
@@ -89,7 +88,7 @@ def read_stored_data(api: ClusterApi, pods: Sequence[Pod]) -> ReadIfAllowed[Stor
 
 
 def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
-    """Yield one `StoredData` for all Longhorn volumes on the same nodes, named by the first."""
+    """Yield one for all volumes on the same nodes, named by the first."""
     settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
     ).items
@@ -100,13 +99,13 @@ def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
         volumes_by_replicas[replicas_by_volume[volume]].append(volume)
     for replicas, volumes in volumes_by_replicas.items():
         if not replicas.healthy_nodes:
-            # There is no healthy replica that a drain could take away.
+            # No healthy replica is left to protect.
             continue
         has_one_healthy = len(replicas.healthy_nodes) == 1
         if has_one_healthy and not is_strict:
-            # Longhorn's policy lets a drain take the last healthy replica away.
+            # Longhorn lets a drain take the last one away.
             continue
-        # Longhorn rebuilds only volumes with an unhealthy replica.
+        # Longhorn rebuilds only these.
         rebuild = "wait for its rebuild, or " if replicas.has_unhealthy else ""
         clause = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
         yield StoredData(
@@ -120,7 +119,7 @@ def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
 
 
 def _locate_replicas(replicas: Iterable[_Replica]) -> Mapping[str, _Replicas]:
-    """Return where replicas are, by volume (NAMESPACE/NAME)."""
+    """By volume, NAMESPACE/NAME."""
     nodes = defaultdict[str, set[str]](set)
     healthy_nodes = defaultdict[str, set[str]](set)
     degraded = set[str]()
@@ -143,7 +142,7 @@ def _locate_replicas(replicas: Iterable[_Replica]) -> Mapping[str, _Replicas]:
 
 
 def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
-    """Yield Rook's Ceph clusters. One node may be unavailable, if no copies are missing.
+    """Yield Rook's clusters. If no copies are missing, one node may be away.
 
     An OSD is a pod that stores data.
     """
@@ -171,12 +170,11 @@ def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[Stored
 
 
 def _why_copies_missing(ceph: _CephHealth) -> str:
-    """Return the failed health checks about missing copies, or empty."""
     if not ceph.health:
         return "its health is not known"
     failed = [name for name in sorted(ceph.details) if name.startswith(_MISSING_COPY_CHECKS)]
     harmful_checks = [name for name in failed if name not in _HARMLESS_CHECKS]
     if not harmful_checks and ceph.health == "HEALTH_ERR":
-        # For another reason, but serious.
+        # Serious, for another reason.
         return ceph.health
     return ", ".join(harmful_checks)

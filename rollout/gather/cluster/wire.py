@@ -1,7 +1,7 @@
-"""The fields of the API's JSON that rollout uses; all may be absent or null.
+"""The fields of the API's JSON that rollout uses; all may be absent.
 
-Decoders are created one at a time: msgspec prepares a struct at its first use, and crashes if
-another thread decodes it meanwhile.
+Decoders are made one at a time: msgspec crashes if another thread uses a struct that it is
+preparing.
 """
 
 import threading
@@ -29,7 +29,7 @@ _NULL = "got `null`"
 
 
 class Decoder(Struct, Generic[T], frozen=True):
-    """Decodes JSON; a null, which is rare, is removed for a second decoding."""
+    """Removes a null, which is rare, and decodes again."""
 
     strict: msgspec.json.Decoder[T]
 
@@ -37,7 +37,7 @@ class Decoder(Struct, Generic[T], frozen=True):
         try:
             return self.strict.decode(body)
         except msgspec.ValidationError as error:
-            # Kubernetes treats a null like a missing field, but msgspec does not.
+            # Kubernetes treats a null like a missing field.
             if _NULL in str(error):
                 with suppress(RecursionError):
                     document = _without_nulls(msgspec.json.decode(body))
@@ -103,14 +103,11 @@ class Object(Wire, frozen=True):
 
 
 class Write(Wire, frozen=True):
-    """An entry of `managedFields`: who wrote which fields when."""
-
     time: str | None = None
     fields: msgspec.Raw = msgspec.field(default=_ABSENT, name="fieldsV1")
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
-    """Return when a field, such as an annotation, was last written, if known."""
     key = f'"f:{field}"'.encode()
     times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)
@@ -155,7 +152,7 @@ class Requirements(Wire, frozen=True):
 
 
 class Port(Wire, frozen=True):
-    # Set for every port of a pod with the host's network.
+    # Always set with the host's network.
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
@@ -163,7 +160,7 @@ class Port(Wire, frozen=True):
 
 class Container(Wire, frozen=True):
     resources: Requirements = Requirements()
-    # Always makes an init container a sidecar.
+    # Always: an init container is a sidecar.
     restart_policy: str = ""
     ports: msgspec.Raw = _ABSENT
 
@@ -192,7 +189,7 @@ class PodSpec(Wire, frozen=True):
     termination_grace_period_seconds: int = 30
     priority_class_name: str = ""
     active_deadline_seconds: int | None = None
-    # Not decoded: thousands of pods have equal constraints.
+    # Thousands of pods have equal constraints, so they stay raw.
     affinity: msgspec.Raw = _ABSENT
     tolerations: msgspec.Raw = _ABSENT
     topology_spread_constraints: msgspec.Raw = _ABSENT

@@ -1,4 +1,4 @@
-"""Reads workloads' ready pods, which show whether a wave has settled."""
+"""Reads workloads' ready pods: whether a wave has settled."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -15,8 +15,6 @@ _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 
 class Workload(Struct, frozen=True):
-    """A ReplicaSet or StatefulSet with its numbers of pods."""
-
     kind: str
     namespace: str
     name: str
@@ -30,7 +28,7 @@ class Workload(Struct, frozen=True):
 
     @property
     def has_valid_names(self) -> bool:
-        """Whether the names may be part of a path: others may have written the record."""
+        """Whether they may be in a path: others may have written the record."""
         has_names = is_object_name(self.namespace) and is_object_name(self.name)
         return self.kind in _PLURALS and has_names
 
@@ -49,7 +47,7 @@ class _WireWorkload(wire.Object, frozen=True):
 
 
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
-    """Return all workloads by UID."""
+    """By UID."""
     workloads: dict[str, Workload] = {}
     for kind, plural in _PLURALS.items():
         path = f"/apis/apps/v1/{plural}"
@@ -59,7 +57,7 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
-    """Read a workload again; None if it is gone, or replaced under its name."""
+    """Return None if it is gone, or replaced under its name."""
     plural = _PLURALS[workload.kind]
     path = f"/apis/apps/v1/namespaces/{workload.namespace}/{plural}/{workload.name}"
     try:

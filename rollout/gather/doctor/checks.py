@@ -15,7 +15,7 @@ class Verdict(StrEnum):
 
 
 class CheckName(StrEnum):
-    """The checks, in the order of the report."""
+    """In the order of the report."""
 
     KUBECONFIG = "kubeconfig"
     RIGHT = "right"
@@ -46,7 +46,7 @@ class CheckName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What to do about a finding: `text`, then `commands` to copy; or empty."""
+    """What to do: `text`, then `commands` to copy; maybe empty."""
 
     text: str = ""
     commands: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Check:
 passed = partial(Check, verdict=Verdict.PASS)
 # A rollout may behave unexpectedly.
 warned = partial(Check, verdict=Verdict.WARN)
-# A rollout would not start, leave this node out, or fail on it.
+# A rollout would not start, leave the node out, or fail.
 failed = partial(Check, verdict=Verdict.FAIL)
 
 

@@ -42,7 +42,6 @@ def api_server_check(identity: ClusterIdentity) -> Check:
 
 
 def clock_checks(own_time: datetime, server_time: datetime | None) -> Iterator[Check]:
-    """Warn if this machine's clock and the API server's differ."""
     seconds_ahead = (own_time - server_time).total_seconds() if server_time else 0.0
     if abs(seconds_ahead) > _SKEW_SECONDS:
         word = "ahead of" if seconds_ahead > 0 else "behind"
@@ -55,7 +54,7 @@ def clock_checks(own_time: datetime, server_time: datetime | None) -> Iterator[C
 
 
 def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[Check]:
-    # Each right once, in order.
+    # Each once, in order.
     for right in dict.fromkeys(needs):
         if right not in missing:
             yield passed(CheckName.RIGHT, str(right), f"granted: {right.purpose}")
@@ -78,9 +77,9 @@ def lock_check(
     ways_out: str = "",
     blocks_others: bool = False,
 ) -> Check:
-    """Check the lock `subject`, NAMESPACE/NAME; an empty `holder` is nobody.
+    """Check the lock `subject`, NAMESPACE/NAME.
 
-    `unfinished` is a clause about an unfinished rollout, `ways_out` what to do about it.
+    Empty `holder`: nobody. `unfinished` is a clause about a rollout, `ways_out` the remedy.
     """
     if holder_is_alive:
         fix = Fix.with_commands("Wait until it has ended", "rollout status --run")
@@ -115,7 +114,6 @@ def unreadable_lock_check(subject: str, error: ApiError) -> Check:
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
-    """Report an unreadable memory, or the versions that it holds because of failures."""
     if memory.why_unreadable:
         reset = Fix.with_commands(RESET_EFFECT, RESET_COMMAND)
         fix = _RIGHTS_FIX if memory.denied else reset
@@ -156,7 +154,7 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
-    """Warn of a pause of all nodes, of pauses that have ended, and of stopped unattended passes."""
+    """Warn of a pause of all nodes, ended pauses, and stopped passes."""
     pause_of_all = memory.pause
     if pause_of_all is not None:
         subject = "all nodes"
@@ -167,7 +165,7 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
             yield warned(CheckName.PAUSE, subject, str(pause_of_all), fix)
     for node in nodes:
         pause = pause_on(node)
-        # A pause that lasts excludes the node, and exclusions have their own check.
+        # Excluded nodes have their own check.
         if pause is not None and pause.is_over(now):
             yield _ended_pause_check(node.name, pause, f"rollout unpause {node.name}")
     aborted = memory.aborted
@@ -194,7 +192,7 @@ def selection_check(subject: str, selected: int, nodes: int) -> Check:
 
 
 def pool_checks(nodes_by_pool: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:
-    """Warn of empty pools, and of nodes in no pool, which are in the pool named `default`."""
+    """Warn of empty pools, and of nodes in the pool `default`."""
     for pool, nodes in nodes_by_pool.items():
         is_default = pool == default
         if not is_default and nodes:
@@ -233,10 +231,9 @@ def exclusion_checks(
     rival_marks: Mapping[str, Sequence[RivalMark]],
     self_rebooting: Container[str],
 ) -> Iterator[Check]:
-    """Yield a check for each node that the plan excludes, if something can be done about it.
+    """Check excluded nodes, if something can be done.
 
-    A rival is anything else that reboots a node. The only rival of `self_rebooting` nodes is their
-    host, which has its own check.
+    `self_rebooting` nodes' only rival is their host, which has its own check.
     """
     by_name = {node.name: node for node in nodes}
     for exclusion in plan.excluded:
@@ -253,11 +250,10 @@ def exclusion_checks(
 
 
 def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
-    """Return how to stop another coordinator. `marks` are what it has set on the node."""
+    """`marks` are what the rival has set on the node."""
     if not marks:
-        # Then a pod, or a service on the host, shows that the coordinator is installed.
+        # A pod, or a service on the host, shows that it is installed.
         return Fix(f"Stop it, or --exclude the node; {exclusion.fix}")
-    # Several marks may be of one coordinator.
     rivals = dict.fromkeys(mark.rival for mark in marks)
     flags = " ".join(f"--allow {rival}" for rival in rivals)
     text = f"Stop it, use --exclude or {flags}; or, if it is no longer installed, run"
@@ -277,7 +273,6 @@ def _exclusion_fix(exclusion: Exclusion, node: Node) -> Fix:
             text = "When it no longer needs to be cordoned, run"
             fix = Fix.with_commands(text, f"kubectl uncordon {node.name}")
         case ExclusionReason.CORDONED:
-            # Someone else maintains the node.
             fix = Fix(capitalize(exclusion.fix))
         case ExclusionReason.UNKNOWN_MARKS:
             fix = Fix(UNCLEAR_HINT.format(name=node.name))
@@ -291,11 +286,10 @@ def _exclusion_fix(exclusion: Exclusion, node: Node) -> Fix:
 
 
 def _pause_fix(node: Node) -> Fix:
-    """Return how to end the pause that excludes the node."""
-    # Without a time, a pause that has ended since the plan still counts.
+    # Without a time, a pause that is over still counts.
     pause = why_paused(node, now=None)
     if pause is None:
-        # Nothing on the node pauses it, so all nodes are paused.
+        # All nodes are paused.
         return Fix.with_commands("When it is safe to reboot nodes, run", "rollout unpause --all")
     command = f"rollout unpause {node.name}"
     if isinstance(pause, PausedByAnnotation) and pause.annotation in RIVAL_PAUSES:
@@ -304,11 +298,10 @@ def _pause_fix(node: Node) -> Fix:
 
 
 def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
-    """Yield what blocks drains or may make them fail, and the nodes without such problems."""
     reported = set[str]()
     for blocker in plan.blockers:
         reported.add(blocker.node)
-        # Rivals and (below) held versions have their own checks.
+        # Rivals and held versions have their own checks.
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{object_name(blocker.object)}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, _RESOLVE_FIX)

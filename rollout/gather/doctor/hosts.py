@@ -30,11 +30,11 @@ _CHECK_BY_FAILURE = {
     ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
     ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
 }
-# Flatcar's bus policy lets only these ask update_engine.
+# By Flatcar's bus policy.
 _USERS_WHO_MAY_ASK_ENGINE = ("root", DEFAULT_SSH_USER)
 _ENGINE_CALL = "update_engine_client -status"
 _ENABLE_ENGINE = "sudo systemctl enable --now update-engine"
-# By the failing unit, without a suffix. Zincati does not tell when it checked or failed to.
+# By failing unit. Zincati does not tell when it checked.
 _CHECK_FIXES = {
     "update-engine": Fix.with_commands(
         "Read its log on the host, check its proxy and SERVER in /etc/flatcar/update.conf there,"
@@ -66,10 +66,10 @@ def host_checks(
     *,
     own_command: bool = False,
 ) -> Iterator[Check]:
-    """Check a node's host by what it has answered. An `observation` of None: it has no host.
+    """Check a host by its answer; without `observation` it is unknown.
 
-    `standing` is how its updates stand, None if the host waits for its reboot. `own_command`: the
-    operator's command reboots the host.
+    `standing` is how its updates stand, None while it waits for its reboot. `own_command`: the
+    operator's command reboots it.
     """
     if observation is None:
         fix = Fix("Add it to the inventory, or drop --inventory.")
@@ -99,7 +99,7 @@ def _checks_of_answer(node: str, facts: HostFacts, *, own_command: bool) -> Iter
         yield _zincati_check(node, facts)
     for rival in facts.reboots_itself:
         message, how_to_stop = SELF_REBOOTS[rival]
-        # Otherwise, it is a command.
+        # Otherwise a command.
         is_advice = rival in STOPPED_BY_SETTING
         fix = Fix(how_to_stop) if is_advice else Fix(commands=(how_to_stop,))
         yield failed(CheckName.RIVAL, node, message, fix)
@@ -117,7 +117,7 @@ def _sudo_check(node: str, facts: HostFacts, *, own_command: bool) -> Check:
 def _rollback_checks(node: str, facts: HostFacts) -> Iterator[Check]:
     access = facts.rollback_access
     if access is None:
-        # The host cannot be rolled back.
+        # It cannot be rolled back.
         return
     if access.refusal:
         message = f"rollout rollback would leave it out: {access.refusal}"
@@ -138,7 +138,6 @@ def _shutdown_check(node: str, facts: HostFacts) -> Check:
 
 
 def _fix_without_engine(facts: HostFacts) -> Fix:
-    """Return what to do about a host without update_engine, from which updates are expected."""
     advice = capitalize(how_to_ask(facts))
     if not advice:
         advice = (
@@ -148,7 +147,6 @@ def _fix_without_engine(facts: HostFacts) -> Fix:
 
 
 def _source_fix(source: Source, node: str, facts: HostFacts) -> Fix:
-    """Return what to do about a source of pending reboots that has not answered."""
     match source:
         case Source.UPDATE_ENGINE:
             fix = _engine_fix(facts)
@@ -201,13 +199,12 @@ def _engine_fix(facts: HostFacts) -> Fix:
 
 
 def _source_checks(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
-    """Yield what each source says about a pending reboot. A sign is the answer of one source."""
-    # A missing source is no failure if the others have answered.
+    # It may be missing if the others have answered.
     may_be_absent = not facts.detection.unanswered
     for sign in facts.detection.signs:
         is_engine = sign.source is Source.UPDATE_ENGINE
         if is_engine and facts.engine_unit.service_state.is_off:
-            # Only a running engine can answer. The check of its unit names the fix.
+            # `_engine_check` names the fix.
             continue
         name = CheckName.UPDATE_STATUS if is_engine else CheckName.DETECT
         message = f"{sign.source}: {sign.detail or sign.answer}"
@@ -225,7 +222,6 @@ def _source_checks(node: str, facts: HostFacts, *, own_command: bool) -> Iterato
 
 
 def _unit_checks(node: str, facts: HostFacts) -> Iterator[Check]:
-    """Check the systemd units of update_engine and locksmithd."""
     host = facts.host
     engine = facts.engine_unit
     if not engine.known:
@@ -249,7 +245,7 @@ def _engine_check(node: str, facts: HostFacts, unit: UnitState) -> Check:
         fix = _fix_without_engine(facts)
         return failed(name, node, "the host has no unit update-engine", fix)
     if unit.masked:
-        # `unmask` removes only masks in /etc, `unmask --runtime` only those in /run.
+        # `unmask` removes masks only in /etc, with `--runtime` only in /run.
         runtime = "" if unit.stays_masked else " --runtime"
         unmask = f"sudo systemctl unmask{runtime} update-engine"
         fix = Fix(commands=(f"{unmask} && {_ENABLE_ENGINE}",))
@@ -265,12 +261,11 @@ def _engine_check(node: str, facts: HostFacts, unit: UnitState) -> Check:
 
 
 def _update_check_checks(node: str, standing: UpdateStanding) -> Iterator[Check]:
-    """Check the unit that looks for updates on the host: update_engine, Zincati or a timer."""
     name = CheckName.UPDATE_CHECK
     unit = standing.check_unit
     state = standing.checks
     trouble = check_trouble(standing, None)
-    # A service is named here only if its timer runs and its last check failed.
+    # A service stands here only if its timer runs.
     has_failed_check = state is CheckState.FAILED and unit.endswith(".service")
     if state is CheckState.STALE or has_failed_check:
         fix = _CHECK_FIXES[unit.partition(".")[0]]
@@ -290,7 +285,7 @@ def _update_check_checks(node: str, standing: UpdateStanding) -> Iterator[Check]
 
 
 def _version_checks(node: str, standing: UpdateStanding) -> Iterator[Check]:
-    """Warn if the host has an old version, unless it is updating or an earlier check says why."""
+    """Warn of an old version, unless explained already."""
     is_updating = standing.state is UpdateState.UPDATING
     if not standing.behind or is_updating or standing.checks.is_trouble:
         return
