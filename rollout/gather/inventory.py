@@ -1,7 +1,7 @@
-"""Reads `ansible-inventory --list`, and writes the Nodes as such an inventory.
+"""Reads `ansible-inventory --list`, and writes Nodes in this form.
 
-Only variables about connections are read. One that rollout's own SSH cannot follow is an error: it
-might lead to the wrong host.
+A connection variable that rollout's own SSH cannot follow is an error: it might lead to the wrong
+host.
 """
 
 import re
@@ -39,7 +39,7 @@ _OWN_SSH_CONNECTIONS = (
     *("", "ssh", "smart", "paramiko", "paramiko_ssh"),
     *("ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"),
 )
-# ssh's options that lead to another host, or change the login.
+# They lead to another host, or change the login.
 _OPTIONS_OF_TARGET = re.compile(
     r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias"
     r"|(^|\s)-[JWFplibB]",
@@ -53,7 +53,7 @@ _BY_ANSIBLE_HINT = (
 
 
 class SshDefaults(Struct, frozen=True):
-    """How to reach hosts that the inventory does not describe."""
+    """For what the inventory does not describe."""
 
     user: str = DEFAULT_SSH_USER
     port: int = DEFAULT_SSH_PORT
@@ -61,7 +61,7 @@ class SshDefaults(Struct, frozen=True):
 
 
 class Inventory(Struct, frozen=True):
-    """Hosts in Ansible's order, and warnings about what is ignored."""
+    """Hosts in Ansible's order, and warnings."""
 
     hosts: tuple[Host, ...]
     warnings: tuple[str, ...] = ()
@@ -72,11 +72,11 @@ def parse_inventory(
 ) -> Inventory:
     """Return the hosts of all groups, except this machine.
 
-    `document` is the output of `ansible-inventory --list`. Raises `InventoryError` for variables
-    that only Ansible understands, unless `by_ansible`: Ansible connects to the hosts.
+    `document` is of `ansible-inventory --list`. Raises `InventoryError` for variables that only
+    Ansible understands, unless `by_ansible`: Ansible connects.
     """
     variables = document.get("_meta", {}).get("hostvars", {})
-    # A set in order: a host may be in several groups.
+    # A host may be in several groups.
     names: dict[str, None] = {}
     for group_name, group in document.items():
         if group_name != "_meta":
@@ -98,8 +98,6 @@ def parse_inventory(
 
 @dataclass(slots=True)
 class _HostReader:
-    """Reads a host of an Ansible inventory from its variables, and collects warnings."""
-
     name: str
     variables: Mapping[str, Any]
     # Ansible connects, and understands every variable.
@@ -107,9 +105,9 @@ class _HostReader:
     warnings: list[str] = field(default_factory=list)
 
     def read(self, defaults: SshDefaults) -> Host | None:
-        """Return the host, or None if it is this machine, which rollout cannot reboot.
+        """Return None for this machine, which rollout cannot reboot.
 
-        Raises `InventoryError` for variables that rollout's own SSH cannot follow.
+        Raises `InventoryError` for what rollout's own SSH cannot follow.
         """
         connection = self._first_value("ansible_connection")
         if connection == "local":
@@ -127,7 +125,7 @@ class _HostReader:
         )
 
     def _require_own_ssh(self, connection: str) -> None:
-        """Raise `InventoryError` for variables that rollout's own SSH cannot follow."""
+        """Raise `InventoryError` for what rollout's own SSH cannot follow."""
         if connection not in _OWN_SSH_CONNECTIONS:
             raise self._variable_error("ansible_connection", "rollout's own SSH cannot do this")
         for variable in _ARGUMENTS:
@@ -142,7 +140,7 @@ class _HostReader:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
     def _port(self) -> int | None:
-        """Return the host's port; None if the inventory names none. Raises `InventoryError`."""
+        """Return None without a port. Raises `InventoryError`."""
         text = self._first_value(*_PORT)
         port = port_of(text)
         if text and port is None:
@@ -151,13 +149,13 @@ class _HostReader:
         return port
 
     def _first_value(self, *names: str) -> str:
-        """Return the first usable value of these variables, or empty.
+        """Return the first usable value, or empty.
 
-        A value that only Ansible can read is skipped if Ansible connects, else an error.
+        One that only Ansible can read is skipped if Ansible connects, else an error.
         """
         for name in names:
             value = self.variables.get(name)
-            # Ansible marks values of inventory programs so. They are never templates.
+            # Values of inventory programs are never templates.
             unsafe_value = value.get("__ansible_unsafe") if isinstance(value, dict) else None
             is_unsafe = unsafe_value is not None
             content = unsafe_value if is_unsafe else value
@@ -182,7 +180,6 @@ class _HostReader:
 
 
 def _why_only_for_ansible(content: object, *, may_be_template: bool) -> str:
-    """Return why only Ansible can read a variable's content, or empty."""
     is_word = isinstance(content, str | int) and not isinstance(content, bool)
     if not is_word or not str(content).isprintable():
         return "only Ansible reads this value"
@@ -203,7 +200,7 @@ Variables = Mapping[str, object]
 
 
 class SshOptions(Struct, frozen=True):
-    """The operator's options of ssh, for all hosts."""
+    """The operator's, for all hosts."""
 
     key_file: str = ""
     known_hosts: str = ""
@@ -212,12 +209,12 @@ class SshOptions(Struct, frozen=True):
     def arguments(self, host: Host) -> str:
         """Return `ansible_ssh_common_args`, with the host's settings.
 
-        Ansible calls ssh with an address, for which ssh does not find the settings of the name.
+        Ansible calls ssh with an address, and ssh misses the settings of the name.
         """
         options = [
             *self._host_key_options(host),
             ("HostKeyAlias", host.known_as),
-            # ssh replaces tokens such as %h in this option.
+            # ssh replaces tokens here.
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
             *self._identity_options(host),
         ]
@@ -230,27 +227,26 @@ class SshOptions(Struct, frozen=True):
         return shlex.join(words)
 
     def _host_key_options(self, host: Host) -> Iterator[tuple[str, str]]:
-        """Yield ssh's options for the known_hosts files of the operator, or else of the host."""
+        """The operator's files come before the host's."""
         files = host.known_hosts or HostKeyFiles(())
         if self.known_hosts:
             files = HostKeyFiles((self.known_hosts,))
         user_files = " ".join(ssh_path(file) for file in files.own)
         system_files = " ".join(ssh_path(file, tokens=False) for file in files.system)
         if system_files and not user_files:
-            # Without this, ssh also reads its default files.
+            # Else ssh also reads its default files.
             user_files = "none"
         yield "UserKnownHostsFile", user_files
         yield "GlobalKnownHostsFile", system_files
 
     def _identity_options(self, host: Host) -> Iterator[tuple[str, str]]:
-        """Yield ssh's options for the keys of the host, from ssh_config."""
         identities = host.identities
         has_key_file = host.key_file or self.key_file
-        # Ansible has an own variable for a key file.
+        # Ansible has a variable for it.
         if not has_key_file:
             for file in identities.files:
                 yield "IdentityFile", ssh_path(file)
-        # None leaves the choice to ssh; empty means that no agent is used.
+        # None leaves the choice to ssh; empty means no agent.
         if identities.agent is not None:
             yield "IdentityAgent", ssh_path(identities.agent or "none")
         if identities.only:
@@ -263,7 +259,7 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """Return the Nodes as an inventory script prints them for Ansible's `--list`."""
+    """Return what an inventory script prints for Ansible's `--list`."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         for group in (ROOT_GROUP, *_groups_of_node(node, observations.get(node.name))):
@@ -283,7 +279,7 @@ def inventory_document(
 
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
-    """Return the variables by which Ansible connects to the host; none without an address."""
+    """Return none without an address."""
     if host is None or not is_address_or_name(host.address):
         return {}
     variables: dict[str, object] = {
@@ -335,7 +331,7 @@ def _host_variables(observation: HostObservation | None) -> Variables:
 
 
 def _mark_unsafe(text: str) -> object:
-    """Keep Ansible from evaluating templates in the text."""
+    """Keep Ansible from evaluating templates."""
     return {"__ansible_unsafe": text}
 
 
@@ -346,7 +342,7 @@ def _roles(node: Node) -> Iterable[str]:
 
 
 def _groups_of_node(node: Node, observation: HostObservation | None) -> Iterable[str]:
-    """Yield groups such as `role_worker`, `zone_eu_1a`, `os_version_4152_2_0` and `cordoned`."""
+    """Yield groups such as `role_worker`, `os_version_4152_2_0` and `cordoned`."""
     roles = list(_roles(node))
     yield from (_group_name("role", role) for role in roles)
     if node.zone:
@@ -356,7 +352,7 @@ def _groups_of_node(node: Node, observation: HostObservation | None) -> Iterable
         version = observation.running_version
     if version:
         yield _group_name("os_version", version)
-    # If a source has not answered, the node is in neither group.
+    # If a source has not answered, it is unknown.
     if isinstance(observation, HostFacts) and not observation.detection.unanswered:
         yield "needs_reboot" if observation.detection.needs_reboot else "needs_no_reboot"
     if node.unschedulable:

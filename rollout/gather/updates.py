@@ -1,4 +1,4 @@
-"""Asks hosts to check for an update now, without waiting for the result."""
+"""Asks hosts to check for an update, without waiting for it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -24,8 +24,7 @@ _BUS_CALL = (
 )
 _CLIENT_CALL = "update_engine_client -check_for_update"
 
-# First update_engine's client, then the bus, then both as root, with errors apart. After a timeout
-# (124) root would get no answer either.
+# Errors stay apart. After a timeout (124) root would get no answer either.
 CHECK_COMMAND = rf"""
 ask() {{
   printf '\n{MARKER} %s\n' "$1" >&2; seconds=$2; shift 2
@@ -54,11 +53,9 @@ class CheckOutcome(StrEnum):
 
 
 class CheckResult(Struct, frozen=True):
-    """The result of a request to check for an update."""
-
     node: str
     outcome: CheckOutcome
-    # A version that was staged before, or empty.
+    # Staged before, or empty.
     version: str = ""
     message: str = ""
 
@@ -74,9 +71,9 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Ask the selected hosts to check for an update, if update_engine is idle.
+    """Ask hosts whose update_engine is idle.
 
-    Yields a result for each host, in the order of answers.
+    Yields results in the order of answers.
     """
     hosts_to_ask = dict[str, Host]()
     for node in selected:
@@ -104,7 +101,7 @@ def check_hosts(
 
 
 def _result_without_asking(node: str, update: UpdateStatus) -> CheckResult | None:
-    """Return the result if update_engine's status shows it. None if the host has to be asked."""
+    """Return None if the host has to be asked."""
     if update.needs_reboot:
         return CheckResult(node, CheckOutcome.STAGED, update.new_version, "already staged")
     if update.operation is UpdateOperation.REPORTING_ERROR:
@@ -116,13 +113,13 @@ def _result_without_asking(node: str, update: UpdateStatus) -> CheckResult | Non
 
 
 def check_refusal(result: CommandResult) -> str:
-    """Return why the host has not accepted `CHECK_COMMAND`, or empty."""
+    """Return why `CHECK_COMMAND` was not accepted, or empty."""
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:
         return "the connection ended before the host responded"
     stderr = split_sections(result.stderr)
-    # The script prints a marker as soon as it starts.
+    # The script starts with a marker.
     has_started = bool(stderr)
     if not has_started:
         return not_run_message(last_line(result.stderr))

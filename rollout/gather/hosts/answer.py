@@ -1,4 +1,4 @@
-"""Parses the output of hosts, which may be cut off, binary or full of terminal escapes."""
+"""Parses hosts' output: cut off, binary or with terminal escapes."""
 
 import re
 from collections import defaultdict
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 
-# Exit statuses of `timeout`, and of a shell for an unknown command.
+# Exit statuses of `timeout` and a shell.
 TIMED_OUT = 124
 NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
@@ -18,35 +18,35 @@ _SINGLE_QUOTED = re.compile(r"'(.*)'")
 _DOUBLE_QUOTED = re.compile(r'"(.*)"')
 
 
-# Printed on stdout or stderr, by section.
+# Output by section.
 Sections = Mapping[str, str]
 
 
 def split_sections(text: str) -> Sections:
-    """Return the text after each marker line, by the name in the marker.
+    """Return the text after each marker line, by name.
 
-    A probe is one shell script, which prints a marker before the output of each command.
+    A probe is a shell script, which prints a marker before each command's output.
     """
     contents = defaultdict[str, str](str)
     lines = [line.rstrip("\r") for line in text.split("\n")]
-    # The output of the login shell, then alternately a name and the text after its marker.
+    # A login shell's output, then names and texts in turn.
     _login_output, *parts = _MARKED.split("\n".join(lines))
     names = parts[::2]
     texts = parts[1::2]
     for name, content in zip(names, texts, strict=True):
-        # A command may print a marker itself, so a name may come twice.
+        # A command may print a marker, too.
         contents[name] += content
     return {name: content.strip() for name, content in contents.items()}
 
 
 def parse_assignments(text: str) -> Mapping[str, str]:
-    """Parse `KEY=value` lines, as of os-release; the last value of a key counts."""
+    """Parse `KEY=value` lines; the last value counts."""
     matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
     return {match[1]: _unquote(match[2].strip()) for match in matches if match}
 
 
 def _unquote(value: str) -> str:
-    """Remove the quotes of a shell assignment, and the backslashes in double quotes."""
+    """Remove quotes, and backslashes in double quotes."""
     match = _SINGLE_QUOTED.fullmatch(value)
     if match:
         return match[1]
@@ -65,13 +65,13 @@ def version_or_empty(text: str) -> str:
 
 
 def last_exit_status(section: str) -> int | None:
-    """Return a section's last exit status: the command may print others. None if cut off."""
+    """Return the last: commands may print others. None if cut off."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
 
 
 def output_of(section: str) -> str:
-    """Return what a command printed before its exit status; empty without the status."""
+    """Return the output; empty without an exit status."""
     return section.rpartition(f"\n{EXIT_MARKER}")[0]
 
 

@@ -1,6 +1,6 @@
 """Reads bootc's booted, staged and kept images.
 
-bootc prints a BootcHost of org.containers.bootc/v1 or v1alpha1.
+Its BootcHost is org.containers.bootc/v1 or v1alpha1.
 """
 
 import re
@@ -34,8 +34,6 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The images that the host can boot, as bootc reports them."""
-
     staged: _Entry | None = None
     booted: _Entry | None = None
     rollback: _Entry | None = None
@@ -43,9 +41,9 @@ class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def next_entry(self) -> _Entry | None:
-        """The entry that boots next; None if that is the booted one.
+        """None if the booted one boots again.
 
-        The shutdown puts a staged entry first, even if a rollback is queued.
+        A staged entry comes first, even if a rollback is queued.
         """
         if self.staged:
             return self.staged
@@ -58,7 +56,6 @@ class _BootcHost(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def bootc_sign(stdout: Sections, stderr: Sections) -> Sign:
-    """Return whether bootc has staged an image, from `bootc status --json`."""
     if not stdout.get("has-bootc"):
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, "bootc is not on this host")
     try:
@@ -76,7 +73,7 @@ def _sign_of_status(status: _HostStatus) -> Sign:
     if booted is None:
         detail = "the host is not booted from a bootc image"
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, detail)
-    # The image that a rollback would boot.
+    # What a rollback would boot.
     fallback = _valid_image(status.rollback)
     current = Sign(
         Source.BOOTC,
@@ -95,7 +92,7 @@ def _sign_of_status(status: _HostStatus) -> Sign:
 
 
 def _pending_sign(current: Sign, entry: _Entry, booted: _Image, *, is_rollback: bool) -> Sign:
-    """Return the sign of a host that boots `entry` next, instead of the booted image again."""
+    """`entry` boots next, instead of the booted image."""
     image = _valid_image(entry)
     if image is None:
         detail = "bootc's staged deployment has no image digest"
@@ -117,14 +114,14 @@ def _valid_image(entry: _Entry | None) -> _Image | None:
 
 
 def _is_newer(image: _Image, other: _Image) -> bool:
-    """Whether the image was built later; False if unknown."""
+    """Whether it was built later; False if unknown."""
     built = parse_timestamp(image.timestamp or "")
     other_built = parse_timestamp(other.timestamp or "")
     return built is not None and other_built is not None and built > other_built
 
 
 def _display_name(image: _Image, booted: _Image) -> str:
-    """Return the image's version, or part of its digest if both images have that version."""
+    """Return the version, or a digest if both have that version."""
     label = version_or_empty(image.version or "")
     is_distinct = bool(label) and (label != booted.version or image.digest == booted.digest)
     return label if is_distinct else short_checksum(image.digest)

@@ -1,7 +1,7 @@
-"""Matches hosts to Nodes, and checks that a Node's own machine has answered.
+"""Matches hosts to Nodes, and checks whose machine has answered.
 
 An address may lead to another machine, so an answer counts only if this Node alone reports the boot
-ID. Its machine ID proves nothing: a kubelet in a container may report its image's.
+ID. A machine ID proves nothing: a kubelet in a container may report its image's.
 """
 
 from collections import defaultdict
@@ -37,10 +37,10 @@ _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
 def match_hosts(
     nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults
 ) -> Mapping[str, Host]:
-    """Return the hosts by their Nodes' names. Without an inventory, an address may be empty.
+    """Return hosts by Node. Without an inventory, an address may be empty.
 
     A host of the inventory matches by the Node's name, else by address, else by hostname label.
-    Raises `InventoryError` if two hosts match one Node, or one host matches two.
+    Raises `InventoryError` for ambiguous matches.
     """
     if inventory is None:
         return {node.name: _host_from_node(node, defaults) for node in nodes}
@@ -60,7 +60,7 @@ def match_hosts(
         if host.name not in names:
             node = node_at_address or by_label.get(host.name)
         if node is None:
-            # The inventory may also have hosts outside the cluster.
+            # Hosts outside the cluster may be in it.
             continue
         if node_at_address is not None and node_at_address != node:
             raise InventoryError(
@@ -88,7 +88,7 @@ def _host_from_node(node: Node, defaults: SshDefaults) -> Host:
 
 
 def _usable_address(node: Node) -> str:
-    """Return the Node's address that SSH can use, by the preferred type; empty if there is none."""
+    """Return the address of the preferred type, or empty."""
     for kind in _ADDRESS_TYPES:
         for address in node.addresses:
             if address.type == kind and is_address_or_name(address.address):
@@ -97,13 +97,12 @@ def _usable_address(node: Node) -> str:
 
 
 def _nodes_by_unique_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return by value the only Node that has it, from (node, value) `pairs`."""
     by_value = _nodes_by_value(pairs)
     return {value: names[0] for value, names in by_value.items() if len(names) == 1}
 
 
 def _nodes_by_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Group pairs of a Node's name and a value by the value, without empty values."""
+    """Group (node, value) pairs by value, without empty ones."""
     nodes_by_value: defaultdict[str, set[str]] = defaultdict(set)
     for name, value in pairs:
         if value:
@@ -114,10 +113,10 @@ def _nodes_by_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str,
 def verify_identities(
     nodes: Sequence[Node], observations: Mapping[str, HostObservation]
 ) -> Mapping[str, HostObservation]:
-    """Replace answers that may not be of the Node's machine by failures.
+    """Replace answers that may be of another machine by failures.
 
-    A boot ID identifies a machine: the Node and its host must report the same one. `nodes` must be
-    all Nodes, because the machine of another Node may have answered.
+    The Node and its host must report the same boot ID. `nodes` must be all Nodes, because another's
+    machine may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
@@ -136,7 +135,7 @@ def verify_identities(
         failure = _why_not_its_machine(node, facts, nodes_of_boot, is_unique=is_unique)
         if failure is not None:
             return failure
-        # If Nodes share a machine, nobody can say whose it is: touch none.
+        # If Nodes share a machine, touch none.
         nodes_of_machine = {name, *nodes_of_boot, *nodes_by_host_boot.get(facts.boot_id, ())}
         if len(nodes_of_machine) > 1:
             names = ", ".join(sorted(nodes_of_machine))
@@ -148,7 +147,7 @@ def verify_identities(
 
 
 def with_annotation_sign(facts: HostFacts, node: Node) -> HostFacts:
-    """Add what the Node's annotation says about a reboot, if it is a configured source."""
+    """Add the Node's annotation, if it is a source."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))
@@ -157,10 +156,9 @@ def with_annotation_sign(facts: HostFacts, node: Node) -> HostFacts:
 def _why_not_its_machine(
     node: Node, facts: HostFacts, nodes_of_boot: Sequence[str], *, is_unique: bool
 ) -> ProbeFailure | None:
-    """Return why the facts are not of this Node's machine and boot, or None.
+    """Return why the facts are not of this Node's boot, or None.
 
-    `nodes_of_boot` are the Nodes that report the host's boot ID. `is_unique`: no other Node reports
-    this Node's machine ID.
+    `nodes_of_boot` report the host's boot ID. `is_unique`: no other Node reports this machine ID.
     """
     if not facts.machine_id:
         why = "the machine ID of the host cannot be read"
@@ -169,7 +167,7 @@ def _why_not_its_machine(
     if facts.boot_id == node.boot_id:
         return None
     is_other_machine = is_unique and facts.machine_id != node.machine_id
-    # This Node does not report the host's boot ID, so these are others.
+    # This Node is not one of them.
     if nodes_of_boot or is_other_machine:
         evidence = f"its machine ID is {facts.machine_id}, the Node's is {node.machine_id}"
         if nodes_of_boot:
@@ -200,7 +198,7 @@ def _unreported_failure(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
 
 
 class AmbiguousMachineId(Struct, frozen=True):
-    """A machine ID that several Nodes report, or the empty one."""
+    """One that several Nodes report, or the empty one."""
 
     machine_id: str
     nodes: tuple[str, ...]

@@ -26,7 +26,6 @@ _FAILURE_KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
 
 
 def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> HostObservation:
-    """Probe one host: return its facts, or why there are none."""
     if not host.address:
         return _no_address_failure(host)
     try:
@@ -47,10 +46,10 @@ def poll(
 ) -> dict[str, HostObservation]:
     """Probe many hosts at once.
 
-    `timeout` is for each host, in seconds. `on_answer` runs in the caller's thread. An interrupt
-    does not wait for the hosts.
+    `timeout` is per host, in seconds. `on_answer` runs in the caller's thread. An interrupt does
+    not wait for the hosts.
     """
-    # A failure for each host at first, which its answer replaces. So the order of `hosts` stays.
+    # Answers replace these failures, which keep the order of `hosts`.
     observations: dict[str, HostObservation] = {}
     for name, host in hosts.items():
         observations[name] = _no_address_failure(host)
@@ -70,7 +69,7 @@ def observe_all(
     timeout: float,
     concurrency: int,
 ) -> Generator[tuple[str, HostObservation]]:
-    """Yield the observation of each host that has an address, as it arrives."""
+    """Yield observations as they arrive, of hosts with an address."""
     with_address = {name: host for name, host in hosts.items() if host.address}
     answers = executor.run_on_all(
         with_address, probe.command, timeout=timeout, concurrency=concurrency
@@ -107,7 +106,7 @@ def _no_address_failure(host: Host) -> ProbeFailure:
 
 
 def _probe_failure(host: Host, error: SshError) -> ProbeFailure:
-    # Ansible's own errors, for example, have no kind.
+    # Such as Ansible's own errors.
     failure_kind = ProbeFailureKind.GARBLED
     for error_type, kind in _FAILURE_KINDS:
         if isinstance(error, error_type):
@@ -129,7 +128,7 @@ T = TypeVar("T")
 def ask_in_threads(
     hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
 ) -> Generator[tuple[str, T | SshError]]:
-    """Ask hosts side by side. Yield each node's name with its answer or failure, as it arrives.
+    """Ask side by side; yield answers or failures by node as they arrive.
 
     Closing the generator does not wait for the hosts.
     """
@@ -141,7 +140,6 @@ def ask_in_threads(
 
 
 def _ask_or_catch(host: Host, ask: Callable[[Host], T]) -> T | SshError:
-    """Return the answer, or the error instead of raising it."""
     try:
         return ask(host)
     except SshError as error:

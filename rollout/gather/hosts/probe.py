@@ -58,9 +58,9 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
-# Most specific first: Fedora's VERSION is a phrase, its VERSION_ID a release.
+# Fedora's VERSION is a phrase, its VERSION_ID a release.
 _VERSION_KEYS = ("OSTREE_VERSION", "VERSION", "VERSION_ID")
-# Markers separate the answer from a login shell's output.
+# A login shell may print something before.
 BOOT_COMMAND = f"""
 echo; echo '{MARKER} boot'; cat /proc/sys/kernel/random/boot_id
 echo; echo '{MARKER} machine'; cat /etc/machine-id
@@ -73,7 +73,7 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
-    """Return the version in os-release, which distributions keep under different keys; or empty."""
+    """Return the version, which distributions keep under different keys."""
     for key in _VERSION_KEYS:
         running = version_or_empty(os_release.get(key, ""))
         if running:
@@ -82,15 +82,13 @@ def running_version(os_release: Mapping[str, str]) -> str:
 
 
 class BootFacts(Struct, frozen=True):
-    """Which machine runs, since which boot, and with which version."""
-
     boot_id: str
     machine_id: str
     running_version: str
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
-    """Parse the answer to `BOOT_COMMAND`; None without a boot ID."""
+    """Return None without a boot ID."""
     stdout = split_sections(result.stdout)
     boot_id = _BOOT_ID.search(stdout.get("boot", ""))
     if boot_id is None:
@@ -106,9 +104,9 @@ def parse_machine_id(text: str) -> str:
 
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
-    """Parse the answer to `last_question`, asked right before a reboot; None if incomplete.
+    """Parse the answer to `last_question`; None if incomplete.
 
-    Only facts that may have changed since the probe are read. The others have default values.
+    What has not changed since the probe has default values.
     """
     stdout = split_sections(result.stdout)
     stderr = split_sections(result.stderr)
@@ -156,14 +154,13 @@ def _update_status(stdout: Sections, stderr: Sections, probe: Probe) -> UpdateSt
 
 
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
-    """Parse the answer to a probe: the facts, or why there are none."""
     stdout = split_sections(result.stdout)
     stderr = split_sections(result.stderr)
     if "end" not in stdout:
         return _incomplete_answer(host, result, stdout)
     boot_id = stdout.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
-        # Without a boot ID, no reboot could be proved.
+        # Without it, no reboot could be proved.
         cause = last_line(stderr.get("boot-id", "")) or "the output is not a boot ID"
         why = f"the boot ID cannot be read: {cause}"
         hint = f"The SSH user must be able to read {_BOOT_ID_FILE}."
@@ -201,13 +198,13 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
 
 
 def _active_units(stdout: Sections) -> set[str]:
-    # After a timeout, the last states are missing, so the lengths may differ.
+    # After a timeout, the last states are missing.
     states = zip(REBOOTING_UNITS, stdout.get("units", "").split(), strict=False)
     return {unit for unit, state in states if state in ACTIVE_STATES}
 
 
 def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[SelfReboot]:
-    """Yield what may reboot the host by itself, except locksmithd and Zincati."""
+    """Yield others than locksmithd and Zincati."""
     active = _active_units(stdout)
     if parse_assignments(stdout.get("unattended-upgrades", "")).get("REBOOTS") == "true":
         yield SelfReboot.UNATTENDED_UPGRADES
@@ -216,7 +213,7 @@ def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[S
     ostree = _last_values(stdout.get("rpm-ostreed", ""))
     if RPM_OSTREE_TIMER in active and ostree.get("AutomaticUpdatePolicy") == "apply":
         yield SelfReboot.RPM_OSTREE
-    # `systemd-sysupdate reboot` fails without this field, so on Flatcar its timer does nothing.
+    # `systemd-sysupdate reboot` needs this, so Flatcar's timer does nothing.
     if SYSUPDATE_TIMER in active and "IMAGE_VERSION" in os_release:
         yield SelfReboot.SYSUPDATE
     rebootmgr = _last_values(stdout.get("rebootmgr", ""))
@@ -231,16 +228,16 @@ def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[S
 
 
 def _only_stages(section: str) -> bool:
-    """Whether the service of bootc's timer was changed so that it does not reboot."""
+    """Whether the timer's service was changed not to reboot."""
     commands = [line for line in section.splitlines() if line.startswith("ExecStart=")]
     if not commands:
         return False
-    # With `--apply`, bootc reboots the host. Any other program may do so as well.
+    # `bootc --apply` reboots. Any other program may, too.
     return all("/bootc " in command and "--apply" not in command for command in commands)
 
 
 def _last_values(text: str) -> Mapping[str, str]:
-    """Return the values in files such as /etc/rebootmgr.conf; the last one of a key counts."""
+    """The last value of a key counts."""
     lines = (line.partition("=") for line in text.splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
 
@@ -252,7 +249,6 @@ class _RebootAccess(NamedTuple):
 
 
 def _reboot_access(user: str, stdout: Sections, stderr: Sections) -> _RebootAccess:
-    """Return whether the SSH user may reboot the host, or what sudo objects to."""
     needs_password = wants_password(stdout.get("sudo-rules", ""), _REBOOT_CALL)
     if needs_password:
         problem: SudoProblem | None = SudoProblem.PASSWORD
@@ -270,14 +266,13 @@ def _reboot_access(user: str, stdout: Sections, stderr: Sections) -> _RebootAcce
 
 
 def _reboot_sudo_problem(stdout: Sections, stderr: Sections) -> SudoProblem | None:
-    """Read an answer such as `no 1`, with the exit status of sudo."""
+    """An answer is such as `no 1`, with sudo's exit status."""
     status = stdout.get("may-reboot", "").removeprefix("no").strip()
     exit_status = int(status) if _EXIT_STATUS.fullmatch(status) else None
     return sudo_problem(stderr.get("may-reboot", ""), exit_status)
 
 
 def _incomplete_answer(host: Host, result: CommandResult, stdout: Sections) -> ProbeFailure:
-    """Return why the probe has not reached its end."""
     if result.exit_status is None:
         return ProbeFailure(
             host,

@@ -1,8 +1,8 @@
 """The fixed commands, in POSIX sh, that run on hosts.
 
-Only `detect.command`, which is the operator's, is inserted. A marker on both stdout and stderr
-begins each section, to tell tools' errors apart. update_engine comes last, with a timeout: without
-a bus its client tries for 40 seconds.
+Only the operator's `detect.command` is inserted. A marker on both stdout and stderr begins each
+section, to tell tools' errors apart. update_engine comes last, with a timeout: without a bus its
+client tries for 40 seconds.
 """
 
 import shlex
@@ -25,7 +25,7 @@ _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1"
     " org.freedesktop.login1.Manager ListInhibitors"
 )
-# apt merges its files, and prints booleans in one spelling.
+# apt merges its files, and spells booleans alike.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
 # Units that may reboot their host.
 LOCKSMITHD = "locksmithd"
@@ -48,7 +48,7 @@ printf 'TTY=%s\\n' "$(tty)"
 if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{EXIT_MARKER} $?"
 """.strip()
 
-# A denied client prints CURRENT_OP=(null) and exits with 0.
+# A denied client prints CURRENT_OP=(null), with status 0.
 _FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
@@ -71,7 +71,7 @@ ask() {{
 answered= code=
 """.strip()
 
-# Files in /etc override those in /usr, so they come last.
+# Files in /etc override those in /usr.
 _FIRST_SECTIONS = rf"""
 {_FUNCTIONS}
 mark os-release; cat /etc/os-release || cat /usr/lib/os-release
@@ -142,7 +142,7 @@ for file in /var/run/reboot-required.pkgs /run/reboot-required.pkgs
 do if [ -r "$file" ]; then head -c 4000 "$file"; echo; fi; done
 """.strip()
 
-# A plain reboot ignores a locked staged deployment. Older versions show the lock only by this file.
+# A plain reboot ignores a locked deployment. Older versions show the lock only by this file.
 _RPM_OSTREE = rf"""
 ask rpm-ostree 8 {_RPM_OSTREE_CALL}
 mark rpm-ostree-lock
@@ -156,14 +156,14 @@ if [ "$(id -u)" != 0 ]; then ask bootc 10 sudo -n {BOOTC_CALL}
 else ask bootc 10 {BOOTC_CALL}; fi
 """.strip()
 
-# Output is shown, so it is limited; the exit status comes last, so never cut.
+# The exit status comes last, so it is never cut.
 _DETECT_COMMAND = rf"""
 mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
 """.strip()
 
-# The version on Flatcar's other USR partition, which a rollback boots. The read-only mount has its
-# own mount namespace and ends with the command. `cgpt find` prints a line for each USR partition.
+# The version on Flatcar's other USR partition. The read-only mount has its own namespace, and ends
+# with the command.
 READ_OTHER_SLOT = (
     "prefs=/var/lib/update_engine/prefs;"
     ' echo "NEXT_OPERATION=$(cat $prefs/update-state-next-operation 2>/dev/null)";'
@@ -182,7 +182,7 @@ fi
 """.strip()
 _ROLLBACK = f"{_OTHER_SLOT}\n{_BOOTC}\n{_RPM_OSTREE}\n{_UPDATE_ENGINE}"
 
-# Whether sudo allows a rollback's commands, for any device: partitions swap.
+# For any device, because partitions swap.
 _MAY_ROLL_BACK = rf"""
 mark may-roll-back
 may() {{
@@ -205,7 +205,7 @@ _SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
 _SHOW_WITH_START = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
 _ENGINE_UNIT = f"mark update-engine; run 5 {_SHOW_WITH_START} update-engine.service"
 _LOCKSMITHD_UNIT = f"mark locksmithd; run 5 {_SHOW} -p WantedBy locksmithd.service"
-# Zincati or the timer stages rpm-ostree's updates. systemctl writes local times.
+# systemctl writes local times.
 _SHOW_TRIGGER = f"env TZ=UTC {_SHOW} -p LastTriggerUSec"
 _RPM_OSTREE_UNITS = f"""
 mark zincati-unit; run 5 {_SHOW} zincati.service
@@ -224,13 +224,13 @@ exit 0
 
 
 class Probe(Struct, frozen=True):
-    """What a host is asked, as one shell script of sections."""
+    """A shell script of sections."""
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
-    # Also ask for what only doctor needs.
+    # Also for what only doctor needs.
     for_doctor: bool = False
-    # The version that a rollback leaves, or empty; no part of the command.
+    # What a rollback leaves, or empty; not in the command.
     unwanted_version: str = ""
 
     @property
@@ -239,12 +239,11 @@ class Probe(Struct, frozen=True):
 
     @property
     def last_question(self) -> str:
-        """The command right before the reboot, on what may have changed since."""
+        """Asks right before the reboot for what may have changed."""
         return "\n".join((_FUNCTIONS, BOOT_SECTIONS, *self._source_sections, _END))
 
     @property
     def _unit_sections(self) -> Iterator[str]:
-        """The parts of the script that ask systemd about units, as far as they are needed."""
         if self.for_doctor or Source.UPDATE_ENGINE in self.sources:
             yield _ENGINE_UNIT
         if Source.RPM_OSTREE in self.sources:
@@ -257,8 +256,7 @@ class Probe(Struct, frozen=True):
 
     @property
     def _source_sections(self) -> tuple[str, ...]:
-        """The parts of the script that ask the sources whether a reboot is pending."""
-        # Without Source.ANNOTATION, because annotations are not on the host.
+        # Annotations are not on the host.
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,
@@ -281,5 +279,5 @@ def is_last_question(command: str) -> bool:
 USUAL_PROBE = Probe()
 PROBE_COMMAND = USUAL_PROBE.command
 
-# It ends once logind has queued the shutdown, so the exit status arrives before sshd stops.
+# It ends with the shutdown queued, before sshd stops.
 REBOOT_COMMAND = 'if [ "$(id -u)" = 0 ]; then systemctl reboot; else sudo -n systemctl reboot; fi'

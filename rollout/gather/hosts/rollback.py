@@ -1,7 +1,7 @@
 """Reads which earlier version a host can boot.
 
 Flatcar: the other USR partition, if it has booted before and update_engine is not about to write
-it. bootc: the image kept for a rollback. rpm-ostree: the deployment after the booted one.
+it. bootc: the image for a rollback. rpm-ostree: the deployment after the booted one.
 """
 
 import re
@@ -29,11 +29,11 @@ from rollout.model.tool_output import last_line
 
 _DEVICE = re.compile(r"/dev/[0-9A-Za-z/_.-]{1,60}")
 _NO_RELEASE = "it has no os-release"
-# A count of written operations or failed updates: update_engine may have overwritten part of the
-# other partition. It changes the partition's flags only after the last operation.
+# Written operations or failed updates: part of the other partition may be overwritten, although its
+# flags change last.
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
-# Before a download, update_engine copies the running system to the other partition.
+# Before a download, update_engine writes the other partition.
 _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
     UpdateOperation.IDLE,
     UpdateOperation.CHECKING,
@@ -43,9 +43,9 @@ _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
 
 
 def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
-    """Return `NEEDED` if the host runs `unwanted`, and can boot its previous version.
+    """Return `NEEDED` if the host runs `unwanted`, and can go back.
 
-    In a rollback, this is the source that decides which hosts have to be rebooted.
+    This source decides which hosts a rollback reboots.
     """
     sign = _previous_version_sign(stdout, stderr, running)
     if sign.is_needed and running != unwanted:
@@ -54,10 +54,7 @@ def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted:
 
 
 def _previous_version_sign(stdout: Sections, stderr: Sections, running: str) -> Sign:
-    """Return `NEEDED`, with the previous version, if the host can boot it.
-
-    Hosts keep it as an image (bootc), a deployment (rpm-ostree) or on a partition (Flatcar).
-    """
+    """Return `NEEDED` with the previous version, if it can boot."""
     image = bootc_sign(stdout, stderr)
     if image.answer is not SourceAnswer.ABSENT:
         return _sign_of_image(image, running)
@@ -70,7 +67,6 @@ def _previous_version_sign(stdout: Sections, stderr: Sections, running: str) -> 
 
 
 def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
-    """Return whether Flatcar's other USR partition has an earlier system that can boot."""
     section = stdout["other-slot"]
     complaint = last_line(stderr.get("other-slot", ""))
     values = parse_assignments(section)
@@ -84,7 +80,7 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
         why = complaint or "cgpt shows no flags of it"
         return _sign(SourceAnswer.NONE, f"cannot tell whether {other} can boot: {why}", booted)
     engine = parse_update_status(stdout, stderr)
-    # Without an update_engine, nothing writes the partition.
+    # Else nothing writes the partition.
     has_engine = engine.trouble is not EngineTrouble.MISSING
     is_engine_silent = engine.operation is UpdateOperation.UNKNOWN
     if has_engine and is_engine_silent:
@@ -103,7 +99,7 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
 def _why_partition_unusable(
     values: Mapping[str, str], operation: UpdateOperation, *, has_booted: bool
 ) -> str:
-    """Return why the other partition cannot be booted safely, or empty."""
+    """Return why the other partition is not safe to boot, or empty."""
     other = values["OTHER"]
     why = ""
     if operation in _WRITING_OPERATIONS:
@@ -118,10 +114,10 @@ def _why_partition_unusable(
 
 
 def _sign_of_image(image: Sign, running: str) -> Sign:
-    """Return whether bootc has kept an earlier image. `image` is bootc's own sign."""
+    """`image` is bootc's own sign."""
     if image.answer is SourceAnswer.NONE:
         return _sign(SourceAnswer.NONE, image.detail)
-    # A rollback may already be queued, so that the fallback boots next.
+    # A rollback may be queued already.
     boots_fallback_next = image.target == image.fallback
     if image.is_needed and not boots_fallback_next:
         why = "an image is staged, which a rollback would discard"
@@ -140,9 +136,9 @@ def _sign_of_image(image: Sign, running: str) -> Sign:
 
 
 def _why_not_identified(booted_version: str, running: str) -> str:
-    """Return why `running`, of os-release, does not tell which system is booted, or empty.
+    """Return why `running`, of os-release, is not what is booted, or empty.
 
-    A host whose two systems have one os-release would be rolled back again and again.
+    If both systems had one os-release, the host would be rolled back repeatedly.
     """
     if booted_version == running:
         return ""
@@ -151,7 +147,6 @@ def _why_not_identified(booted_version: str, running: str) -> str:
 
 
 def _rollback_sign_of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
-    """Return whether rpm-ostree has kept an earlier deployment."""
     deployments = parse_deployments(stdout)
     if deployments is None:
         return _sign(SourceAnswer.NONE, why_rpm_ostree_silent(stderr))
@@ -180,8 +175,8 @@ def _sign_of_two_deployments(
 
 
 def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeployment | None:
-    """Return what `rpm-ostree rollback` boots, or has queued; None if there is nothing."""
-    # In the order of the boot menu.
+    """Return what `rpm-ostree rollback` boots, or has queued; or None."""
+    # In the boot menu's order.
     first, *others = deployments
     has_queued = not first.booted
     if has_queued:
@@ -190,9 +185,9 @@ def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeploymen
 
 
 def _sign_of_version(running: str, earlier_version: str, *, booted: str, target: str) -> Sign:
-    """Return `NEEDED` unless the other system's version is the running one or newer.
+    """Return `NEEDED` only for an earlier version than the running one.
 
-    `booted` and `target` identify the two systems: partitions, images or checksums.
+    `booted` and `target` are partitions, images or checksums.
     """
     if earlier_version == running:
         return _sign(
@@ -212,12 +207,12 @@ def _sign_of_version(running: str, earlier_version: str, *, booted: str, target:
 
 
 def _is_later_version(one: str, other: str) -> bool:
-    """Whether a version is later; False if they cannot be compared."""
+    """Return False if they cannot be compared."""
     first = version_numbers(one)
     second = version_numbers(other)
     return len(first) == len(second) and first > second
 
 
 def _sign(answer: SourceAnswer, detail: str, booted: str = "") -> Sign:
-    """Return a sign of a host that is not rolled back, because of `detail`."""
+    """Return the sign of a host that is not rolled back."""
     return Sign(Source.ROLLBACK, answer, detail, current=booted)

@@ -1,5 +1,3 @@
-"""Reads whether the SSH user may run the commands of a rollback."""
-
 import re
 from collections.abc import Mapping
 
@@ -14,17 +12,13 @@ from rollout.gather.hosts.sudo import (
 from rollout.model.host import RollbackAccess
 
 _ANSWER = re.compile(r"([0-9]{1,3}) ((?:bootc|rpm-ostree|cgpt|unshare) .+)")
-# A sudoers rule cannot name their devices, which differ between hosts.
+# Their devices differ between hosts.
 _PARTITION_PROGRAMS = ("cgpt", "unshare")
 
 
 def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAccess | None:
-    """Return whether the user may roll the host back, and why not.
-
-    None if the host was not asked, or cannot be rolled back.
-    """
+    """Return None if not asked, or if it cannot be rolled back."""
     rules = stdout.get("sudo-rules", "")
-    # By command, sudo's answer to whether the user may run it.
     statuses = _sudo_statuses(stdout.get("may-roll-back", ""))
     refused = [
         command for command, status in statuses.items() if status or wants_password(rules, command)
@@ -33,15 +27,15 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
     rollbacks = [command for command in statuses if command.endswith(" rollback")]
     may_use_one = any(command not in refused for command in rollbacks)
     if may_use_one:
-        # One is enough, because either bootc or rpm-ostree has made the system.
+        # Only one of them has made the system.
         refused = [command for command in refused if command not in rollbacks]
     if not refused:
         return RollbackAccess() if statuses else None
     command = refused[0]
     complaint = stderr.get("may-roll-back", "") if statuses[command] else ""
-    # Without a complaint, sudo has allowed the command, but only with a password.
+    # Without a complaint, sudo wants a password.
     problem = sudo_problem(complaint, statuses[command]) or SudoProblem.PASSWORD
-    # The first two words, without the device: `cgpt show`.
+    # Without the device: `cgpt show`.
     command_name = " ".join(command.split()[:2])
     sudoers_commands = ", ".join(f"/usr/bin/{needed}" for needed in statuses)
     if command_name.startswith(_PARTITION_PROGRAMS):
@@ -53,7 +47,7 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
 
 
 def _sudo_statuses(section: str) -> Mapping[str, int]:
-    """Parse lines such as `0 bootc rollback`: sudo's exit status by command."""
+    """Parse `0 bootc rollback`: sudo's exit status by command."""
     statuses: dict[str, int] = {}
     for line in section.splitlines():
         answer = _ANSWER.fullmatch(line.strip())

@@ -1,8 +1,7 @@
-"""The fixed commands that choose which of its two OS images a host boots next.
+"""The fixed commands that choose which of two images boots next.
 
-They may run any number of times. `bootc rollback` and `rpm-ostree rollback` swap the systems, so
-they run only if the wanted one is not next already. Of two tools, the one that made the booted
-system is used.
+They may run any number of times: a swap runs only if the wanted system is not next already. Of two
+tools, the one that made the booted system is used.
 """
 
 _FIRST = "rpm-ostree status --jsonpath='$.deployments[0].{field}'"
@@ -52,8 +51,8 @@ boot_other() {{
 }}
 """.strip()
 
-# What has been staged since boots next. `rpm-ostree rollback` prefers a deployment after the booted
-# one, such as a pinned one.
+# What has been staged since boots next. `rpm-ostree rollback` prefers the deployment after the
+# booted one, maybe a pinned one.
 BOOT_RUNNING_COMMAND = rf"""
 {_FUNCTIONS}
 boot_running() {{
@@ -88,7 +87,7 @@ boot_running
 
 
 def rollback_command(reboot: str) -> str:
-    """Return one command that chooses the other system and at once reboots."""
+    """Choose the other system and reboot at once."""
     return f"{_BOOT_OTHER}\nboot_other && {{\n{reboot}\n}}"
 
 

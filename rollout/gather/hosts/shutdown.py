@@ -1,7 +1,7 @@
-"""Reads what blocks a host's reboot, what else reboots it, and who is logged in.
+"""Reads what blocks a reboot, what else reboots, and who is logged in.
 
-An inhibitor lock in mode `delay`, such as the kubelet's, only delays logind. Locks in other modes
-count: as root, `systemctl reboot` ignores `block-weak` (since 257) and ignored `block` before 257.
+Inhibitor locks in mode `delay`, such as the kubelet's, only delay logind. Others count: as root,
+`systemctl reboot` ignores `block-weak` (since 257) and ignored `block` before 257.
 """
 
 import re
@@ -15,7 +15,7 @@ from rollout.model.host import LoggedInUser
 from rollout.model.text import excerpt, joined, shortened
 from rollout.model.timestamps import elapsed
 
-# Possessive, and only after a space: a host's quotes must not make the search quadratic.
+# Possessive, and after a space: the search must not be quadratic.
 _BUS_STRING = r'(?<= )"((?:[^"\\]|\\.)*+)"'
 _INHIBITOR = re.compile(
     rf"{_BUS_STRING} {_BUS_STRING} {_BUS_STRING} {_BUS_STRING} \d{{1,10}} \d{{1,10}}"
@@ -33,7 +33,6 @@ _LONGEST_SECTION = 65536
 
 
 def describe_inhibitors(text: str) -> str:
-    """Return who blocks a shutdown and why, from logind's list, or empty."""
     blocking = []
     for match in _INHIBITOR.finditer(text):
         what, who, why, mode = (_unescape(group) for group in match.groups())
@@ -47,7 +46,7 @@ def describe_inhibitors(text: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    r"""Decode busctl's escapes, such as `\"` or `\303\274`, and make the text printable."""
+    r"""Decode `\"` or `\303\274`, and make the text printable."""
 
     def decode_escape(match: re.Match[bytes]) -> bytes:
         octal, letter = match.groups()
@@ -56,13 +55,13 @@ def _unescape(text: str) -> str:
         is_control_character = letter in b"abfnrtv"
         return b" " if is_control_character else letter
 
-    # The escapes are bytes of UTF-8, so decode them as bytes.
+    # The bytes are UTF-8.
     decoded_text = _ESCAPES.sub(decode_escape, text.encode(errors="replace"))
     return excerpt(decoded_text.decode(errors="replace"), 60)
 
 
 def describe_scheduled_shutdown(text: str) -> str:
-    """Return which shutdown is scheduled and when, or empty.
+    """Return which shutdown is scheduled, or empty.
 
     `text` is logind's file with the host's time.
     """
@@ -70,7 +69,7 @@ def describe_scheduled_shutdown(text: str) -> str:
     mode = values.get("MODE", "")
     if mode not in _SHUTDOWN_MODES:
         return ""
-    # In microseconds and in seconds since 1970.
+    # Microseconds, and seconds.
     at = values.get("USEC", "")
     now = values.get("NOW", "")
     sentence = f"a {mode} is scheduled on the host"
@@ -81,7 +80,7 @@ def describe_scheduled_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
-    """Return Zincati's strategy, by which it reboots the host; empty unless it runs and updates."""
+    """Return the strategy; empty unless Zincati runs and updates."""
     state, _, _ = section.partition("\n")
     updates = _zincati_updates(section)
     is_running = state.strip() in ACTIVE_STATES
@@ -98,7 +97,6 @@ def has_disabled_updates(section: str) -> bool:
 
 
 def _zincati_updates(section: str) -> Mapping[str, Any]:
-    """Return Zincati's `updates` table, merged from its files."""
     updates: dict[str, Any] = {}
     for fragment in _update_tables(section[:_LONGEST_SECTION]):
         updates |= fragment
@@ -106,25 +104,25 @@ def _zincati_updates(section: str) -> Mapping[str, Any]:
 
 
 def _update_tables(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the `updates` tables of Zincati's files, in the order in which Zincati reads them."""
+    """Yield `updates` tables in Zincati's order."""
     content_by_name: dict[str, str] = {}
     _state, *parts = text.split(f"{FILE_MARKER} ")
     for part in parts:
         path, _, content = part.partition("\n")
-        # Of files with the same name, that of the last directory counts.
+        # The last directory's file of a name counts.
         _, _, file_name = path.rpartition("/")
         content_by_name[file_name] = content
     for name in sorted(content_by_name):
         try:
             table = tomllib.loads(content_by_name[name]).get("updates", {})
-        # A plain `ValueError` comes from a number of thousands of digits.
+        # `ValueError`: a number of thousands of digits.
         except (ValueError, RecursionError):
             continue
         if isinstance(table, dict):
             yield table
 
 
-# A `who` with systemd prints the service before the terminal.
+# With systemd, the service comes before the terminal.
 _WHO_LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
 _TERMINAL = re.compile(
     r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|console|:\d{1,3}(?:\.\d{1,3})?"
@@ -136,7 +134,7 @@ _MOST_LOGINS = 100
 
 
 def parse_logins(section: str) -> tuple[LoggedInUser, ...] | None:
-    """Return logins on other terminals, at most 100. None if `who` is missing or has failed."""
+    """Return up to 100 logins on other terminals; None if `who` failed."""
     lines = section.splitlines()
     if f"{EXIT_MARKER} 0" not in lines:
         return None

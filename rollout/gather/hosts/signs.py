@@ -1,7 +1,7 @@
 """Reads whether a reboot is needed, by source.
 
-An answer of update_engine counts only if it names an operation: `update_engine_client` exits with 0
-even if D-Bus denies its call.
+`update_engine_client` exits with 0 even if D-Bus denies its call, so only an answer with an
+operation counts.
 """
 
 import re
@@ -37,12 +37,11 @@ _BUS_REPLY = re.compile(
 )
 _FRACTION = re.compile(r"0\.[0-9]{1,20}")
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
-# D-Bus's message for an unknown name.
 _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
 
 
 def parse_update_status(stdout: Sections, stderr: Sections) -> UpdateStatus:
-    """Return update_engine's answer, of the first section with an operation.
+    """Return the first answer with an operation.
 
     The client prints `CURRENT_OP=UPDATE_STATUS_IDLE`, busctl `xdssx 0 0 "UPDATE_STATUS_IDLE" …`.
     """
@@ -83,9 +82,9 @@ def _make_status(operation: str, new_version: str, progress: str) -> UpdateStatu
 
 
 def _why_unknown(stdout: Sections, stderr: Sections) -> tuple[EngineTrouble, str]:
-    """Return why update_engine has not told its status, and a sentence about it.
+    """Return why there is no status, and a sentence about it.
 
-    It was asked with its client, then over D-Bus, then over D-Bus with sudo.
+    It was asked by its client, D-Bus, then D-Bus with sudo.
     """
     sections = [section for section in _ENGINE_SECTIONS if section in stdout]
     statuses = {section: last_exit_status(stdout[section]) for section in sections}
@@ -111,7 +110,6 @@ def _with_cause(sentence: str, cause: str) -> str:
     return f"{sentence} ({cause})" if cause else sentence
 
 
-# Each probe finds out whether a host has these.
 _VISIBLE_SOURCES = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC)
 _MOST_PACKAGES = 3
 _LONGEST_EXCERPT = 60
@@ -126,8 +124,6 @@ _LOCKED = (
 
 
 class OstreeDeployment(msgspec.Struct, frozen=True):
-    """A system that rpm-ostree can boot."""
-
     checksum: str
     booted: bool = False
     staged: bool = False
@@ -148,10 +144,10 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 def unasked_sources(
     shows_section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Return the sources that the host has, but that the settings do not ask."""
+    """Return sources that the host has, but the settings do not ask."""
     present: set[str] = set(shows_section.split())
     distributions = (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split())
-    # Any Debian has this source, but the probe sees its file only while a reboot is required.
+    # The probe sees its file only while a reboot is required.
     if "debian" in distributions:
         present.add(Source.REBOOT_REQUIRED)
     return tuple(source for source in _VISIBLE_SOURCES if source in present and source not in asked)
@@ -168,7 +164,7 @@ def _reboot_required_sign(stdout: Sections, stderr: Sections) -> Sign:
     if answer == SourceAnswer.NOT_NEEDED:
         return Sign(source, SourceAnswer.NOT_NEEDED, "no /run/reboot-required")
     lines = stdout.get("reboot-required-packages", "").split("\n")
-    # The file may name a package several times.
+    # It may name a package several times.
     distinct_lines = dict.fromkeys(lines)
     packages = [excerpt(line, _LONGEST_EXCERPT) for line in distinct_lines if line.strip()]
     because = f" for {shortened(packages, _MOST_PACKAGES)}" if packages else ""
@@ -187,7 +183,7 @@ def _rpm_ostree_sign(stdout: Sections, stderr: Sections) -> Sign:
 
 
 def parse_deployments(stdout: Sections) -> tuple[OstreeDeployment, ...] | None:
-    """Return the deployments, the next to boot first; None without a status."""
+    """Return deployments, the next to boot first; None without a status."""
     document = output_of(stdout.get("rpm-ostree", ""))
     try:
         return msgspec.json.decode(document, type=_RpmOstreeStatus).deployments
@@ -201,7 +197,7 @@ def why_rpm_ostree_silent(stderr: Sections) -> str:
 
 
 def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_file: bool) -> Sign:
-    """Return `NEEDED` if a deployment is staged. A lock file keeps the reboot from booting it."""
+    """Return `NEEDED` for a staged one. A lock file blocks it."""
     source = Source.RPM_OSTREE
     booted = next((deployment for deployment in deployments if deployment.booted), None)
     if booted is None or not CHECKSUM.fullmatch(booted.checksum):

@@ -1,5 +1,3 @@
-"""Finds out why `sudo -n` does not run a command."""
-
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -15,12 +13,12 @@ _TAGS_AND_OPTIONS = re.compile(r"(?:[A-Z_]+: ?|[A-Z]+=\S+ )*")
 _TAG = re.compile(r"\b(NOPASSWD|PASSWD):")
 _FOLDERS = ("/usr/bin/", "/bin/")
 _NOPASSWD = "NOPASSWD"
-# `fnmatch` takes quadratic time for a pattern, which the host may have made up.
+# `fnmatch` takes quadratic time.
 _LONGEST_COMMAND = 256
 
 
 class SudoProblem(StrEnum):
-    """Why sudo does not run a command, as a part of messages."""
+    """Parts of messages."""
 
     NOT_IN_SUDOERS = "the user is not in the sudoers file"
     NO_TERMINAL = "sudo wants a terminal (requiretty)"
@@ -45,7 +43,7 @@ _PROBLEM_PATTERNS = (
     ),
 )
 _RULE_FIX = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: {commands}"
-# The fix for other problems is a rule.
+# Other problems need a rule.
 _FIXES: Mapping[SudoProblem | None, str] = {
     SudoProblem.NO_TERMINAL: (
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
@@ -61,16 +59,13 @@ _FIXES: Mapping[SudoProblem | None, str] = {
 
 
 def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
-    """Return how to let the user run the commands, as written in sudoers."""
+    """Return how to allow the commands, as written in sudoers."""
     fix = _FIXES.get(problem, _RULE_FIX)
     return fix.format(user=user, commands=commands)
 
 
 def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
-    """Return why sudo has not run a command, or None.
-
-    An exit status of None is unknown.
-    """
+    """Return why sudo has not run a command, or None."""
     if exit_status == TIMED_OUT:
         return SudoProblem.NO_ANSWER
     for pattern, problem in _PROBLEM_PATTERNS:
@@ -78,7 +73,7 @@ def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | N
             return problem
     if last_line(stderr):
         return SudoProblem.OTHER
-    # `sudo -l COMMAND` is silent if only this command is not allowed.
+    # `sudo -l COMMAND` is silent if only this is not allowed.
     return SudoProblem.NOT_ALLOWED if exit_status else None
 
 
@@ -90,9 +85,9 @@ def describe_problem(problem: SudoProblem | None, stderr: str) -> str:
 
 
 def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr: str) -> str:
-    """Return a sentence that says that sudo does not run the command, and why.
+    """Say why sudo does not run the command.
 
-    `stderr` is empty if sudo has not complained, but its rules say that it wants a password.
+    `stderr` is empty if only sudo's rules say that it wants a password.
     """
     cause = describe_problem(problem, stderr)
     if problem is SudoProblem.PASSWORD and not stderr:
@@ -101,28 +96,27 @@ def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr
 
 
 def wants_password(listed_rules: str, command: str) -> bool:
-    """Whether the command needs a password by the rules of `sudo -n -l`.
+    """Whether the rules of `sudo -n -l` demand a password.
 
     The last rule for a command counts, but `sudo -n -l COMMAND` succeeds if any rule has NOPASSWD.
     """
-    # With this option or with regular expressions, the rules cannot be judged.
+    # The rules cannot be judged.
     if "!authenticate" in listed_rules or "^" in listed_rules:
         return False
     needs_password = False
     for runas, commands in _split_rules(listed_rules):
         if _may_be_root(runas):
             for has_nopasswd in _nopasswd_of_matching(command, commands):
-                # A later rule replaces the answer of an earlier one.
+                # Later rules replace earlier ones.
                 needs_password = not has_nopasswd
     return needs_password
 
 
 def _split_rules(listed_rules: str) -> Iterator[tuple[str, str]]:
-    """Yield each rule's target users and commands: `root`, `NOPASSWD: /usr/bin/cgpt`.
+    """Yield users and commands: `root`, `NOPASSWD: /usr/bin/cgpt`.
 
     sudo wraps long lines, and starts each rule in the fifth column.
     """
-    # Four spaces and a parenthesis, in which the target users are.
     _heading, *rules = re.split(r"\n {4}(?=\()", listed_rules.replace("\r", ""))
     for rule in rules:
         rule_match = _LISTED_RULE.fullmatch(" ".join(rule.split()))
@@ -137,7 +131,7 @@ def _may_be_root(runas: str) -> bool:
 
 
 def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
-    """Yield whether each matching command of a rule has NOPASSWD.
+    """Yield whether each matching command has NOPASSWD.
 
     A tag also applies to later commands: `NOPASSWD: /bin/cgpt, PASSWD: /bin/reboot, /bin/sync`.
     """
@@ -153,7 +147,7 @@ def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
 
 
 def _covers(command: str, wanted: str) -> bool:
-    """Whether a rule's command, which may have wildcards, allows the `wanted` one."""
+    """Whether a rule's command, maybe with wildcards, allows `wanted`."""
     # Too long to match safely.
     if len(command) > _LONGEST_COMMAND:
         return False

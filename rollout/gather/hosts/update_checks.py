@@ -14,26 +14,26 @@ from rollout.model.update_checks import (
     UpdateChecks,
 )
 
-# No later than 9999, the last year that Python has.
+# Until 9999, Python's last year.
 _EPOCH = re.compile(r"[0-9]{1,11}")
 _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
-# The probe asks for UTC: other zones' names are ambiguous.
+# Asked for UTC: other zones' names are ambiguous.
 _SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
 _BOOTC_UNIT = "bootc-fetch-apply-updates"
 _RPM_OSTREE_UNIT = "rpm-ostreed-automatic"
 
 
 def parse_epoch_time(text: str) -> datetime | None:
-    """Return a time in seconds since 1970; None for 0 or another text."""
+    """In seconds since 1970; None for 0 or another text."""
     seconds = int(text) if _EPOCH.fullmatch(text) else 0
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
 
 
 def parse_unit_state(stdout: Sections, stderr: Sections, name: str) -> UnitState:
-    """Parse what `systemctl show` printed of a unit, in the section of this name."""
+    """Parse `systemctl show` in the section of this name."""
     properties = _properties(stdout.get(name, ""))
-    # In microseconds after the boot; 0 if it has never been active.
+    # In microseconds after the boot; 0 for never.
     active_after = properties.get("ActiveEnterTimestampMonotonic", "")
     was_active = _MICROSECONDS.fullmatch(active_after) is not None and int(active_after) > 0
     return UnitState(
@@ -52,20 +52,19 @@ def parse_update_checks(
     update: UpdateStatus,
     engine: UnitState,
 ) -> UpdateChecks:
-    """Return how the host checks for updates: by update_engine, else bootc or rpm-ostree."""
+    """By update_engine, else bootc, else rpm-ostree."""
     if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:
         return _engine_checks(stdout, update, engine)
-    # Without bootc's timer, rpm-ostree's may stage updates, as docs/clusters.md recommends.
+    # Without bootc's timer, rpm-ostree's may stage updates (docs/clusters.md).
     if parse_unit_state(stdout, stderr, _BOOTC_UNIT).runs:
         return _timer_checks(stdout, stderr, _BOOTC_UNIT)
     return _rpm_ostree_checks(stdout, stderr)
 
 
 def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) -> UpdateChecks:
-    """Return when update_engine last checked, and for how long it has not."""
     last = update.last_checked
     is_unknown = update.operation is UpdateOperation.UNKNOWN
-    # With a staged update, the engine checks again only after the reboot.
+    # A staged update stops the engine's checks until the reboot.
     if update.needs_reboot or is_unknown:
         seconds_without_check = None
     elif last is None:
@@ -79,7 +78,7 @@ def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) ->
 
 
 def _rpm_ostree_checks(stdout: Sections, stderr: Sections) -> UpdateChecks:
-    """Return the checks of rpm-ostree's timer or of Zincati, whichever stages updates."""
+    """Of rpm-ostree's timer or Zincati, whichever stages updates."""
     zincati = parse_unit_state(stdout, stderr, "zincati-unit")
     timer = parse_unit_state(stdout, stderr, _RPM_OSTREE_UNIT)
     uses_timer = timer.runs or not zincati.exists
@@ -95,7 +94,7 @@ def _timer_checks(stdout: Sections, stderr: Sections, name: str) -> UpdateChecks
     timer = parse_unit_state(stdout, stderr, name)
     service = parse_unit_state(stdout, stderr, f"{name}-service")
     if timer.runs and service.service_state is CheckState.FAILED:
-        # The timer only shows when a check began, but the service that it failed.
+        # The timer only shows when a check began.
         return UpdateChecks(f"{name}.service", service)
     last = _last_trigger_time(stdout.get(name, ""))
     return UpdateChecks(
@@ -111,7 +110,7 @@ def _host_time(stdout: Sections) -> datetime | None:
 
 
 def _properties(section: str) -> Mapping[str, str]:
-    """Parse `systemctl show`: lines such as `LoadState=masked`."""
+    """Parse lines such as `LoadState=masked`."""
     lines = (line.partition("=") for line in section.splitlines())
     return {key: value.strip() for key, _, value in lines}
 
@@ -132,7 +131,7 @@ def _seconds_running(unit: UnitState, uptime_seconds: int | None) -> float | Non
 
 
 def _last_trigger_time(section: str) -> datetime | None:
-    """Return when the timer last started its service; None if never."""
+    """Return None for never."""
     text = _properties(section).get("LastTriggerUSec", "")
     try:
         return datetime.strptime(text, _SYSTEMD_TIME).replace(tzinfo=UTC)
