@@ -1,20 +1,15 @@
-"""A simulated cluster over a real network: a Kubernetes API server and SSH hosts.
-
-It serves rehearsals, demonstrations and tests. Nothing outside this package may depend on how it
-works inside.
-"""
+"""A simulated cluster over a real network: a Kubernetes API server and SSH hosts."""
 
 import sys
 from importlib import import_module
 
 from rollout.errors import RolloutError
 
-# For the API server and for the hosts.
 _LIBRARIES = ("aiohttp", "asyncssh")
 
 
 def require_libraries() -> None:
-    """Raise a RolloutError if a library is missing. Needs a temporary folder, for asyncssh."""
+    """Raise RolloutError without the libraries. asyncssh needs a temporary folder."""
     try:
         for name in _LIBRARIES:
             import_module(name)

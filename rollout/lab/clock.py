@@ -1,16 +1,13 @@
-"""The lab's time: simulated durations run `speed` times faster than the wall clock.
-
-Timestamps are the wall clock's, so that clients can compare them with their own clock. `ahead`
-(seconds, negative for behind) simulates machines without NTP. Durations such as boots, heartbeats
-and grace periods are simulated seconds.
-"""
-
 import time
 from datetime import UTC, datetime, timedelta
 
 
 class LabClock:
-    """Wall time, and simulated seconds that pass `speed` times faster."""
+    """Wall time, and simulated seconds that pass `speed` times faster.
+
+    Timestamps are the wall clock's, so that clients can compare them with their own. `ahead`
+    (seconds, negative for behind) simulates machines without NTP.
+    """
 
     def __init__(self, speed: float = 1.0, *, ahead: float = 0.0) -> None:
         self.speed = speed
@@ -30,9 +27,9 @@ class LabClock:
         return seconds / self.speed
 
     def skip(self, seconds: float) -> None:
-        """Set the machines' clocks forward, as if that much time had passed."""
+        """Set the machines' clocks forward."""
         self._ahead += timedelta(seconds=seconds)
 
     def age(self, moment: datetime) -> float:
-        """Return how many simulated seconds have passed since a moment."""
+        """Return the simulated seconds since a moment."""
         return (self.now() - moment).total_seconds() * self.speed

@@ -1,4 +1,4 @@
-"""A lab that copies a real cluster: its hosts and its objects. Terminating pods are left out."""
+"""A lab that copies a real cluster, without its terminating pods."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ _BESIDE_BOOT: Final = HostTimings().shutdown + Timings().kubelet_ready
 
 
 def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> ClusterCopy:
-    """Return the snapshot of a cluster in a file; raises ScenarioError."""
+    """Return the snapshot in a file; raises ScenarioError."""
     try:
         copy = msgspec.json.decode(read_file(path), type=ClusterCopy)
     except OSError as error:
@@ -74,7 +74,7 @@ def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) 
 
 
 def scenario_like(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> Scenario:
-    """Return the scenario of a lab that copies a snapshot; its only group just counts the nodes."""
+    """Return a snapshot's scenario; its only group just counts the nodes."""
     copy = load_copy(path, read_file)
     timings = HostTimings(boot=max(1.0, copy.pace.reboot - _BESIDE_BOOT))
     group = NodeGroup(prefix="node", count=len(copy.nodes))
@@ -95,7 +95,7 @@ def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
 
 @contextmanager
 def refuse_invalid_objects(path: str) -> Iterator[None]:
-    """Raise a ScenarioError for objects in the copy that no API server returns."""
+    """Raise a ScenarioError for objects that no API server returns."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, StatusError) as error:
@@ -138,7 +138,7 @@ def _update(host: CopiedHost) -> Update:
 
 
 def fill(store: ObjectStore, copy: ClusterCopy) -> None:
-    """Store all objects of the copy except Nodes, which the kubelets have registered."""
+    """Store all objects except Nodes, which the kubelets have registered."""
     pods = [pod for pod in copy.pods if not is_deleting(pod)]
     _fill_namespaces(store, copy, pods)
     attached = {item["spec"]["source"].get("persistentVolumeName") for item in copy.attachments}
@@ -173,7 +173,7 @@ def _fill_pod(
     nodes: Mapping[str, str],
     pace: CopiedPace,
 ) -> None:
-    """Store a pod; `references` are new owner references by old UID, `nodes` UIDs by name."""
+    """Store a pod; `references` are by the owner's old UID, `nodes` UIDs by name."""
     annotations = dict(annotations_of(pod))
     metadata: Json = {"annotations": annotations}
     spec = spec_of(pod)

@@ -1,7 +1,7 @@
 """The controllers of a copied cluster.
 
-A snapshot has no controllers except DaemonSets and Deployments, so each is made from its pods, with
-the first pod as its template.
+A snapshot has only DaemonSets and Deployments: the others are made from their pods, with the first
+pod as template.
 """
 
 import re
@@ -51,7 +51,7 @@ _UNCONTROLLED: Final = frozenset({"Node", "Job"})
 def fill_controllers(
     store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]
 ) -> dict[str, Json]:
-    """Store the controllers of the pods, and return owner references by the UIDs in the copy."""
+    """Store the pods' controllers; return owner references by the copy's UIDs."""
     daemon_sets = {uid(daemon_set): daemon_set for daemon_set in copy.daemon_sets}
     deployments = {key(deployment): deployment for deployment in copy.deployments}
     pods_by_deployment, pods_by_owner = _group_pods(pods, deployments, daemon_sets)
@@ -90,7 +90,7 @@ def _group_pods(
 def create_copy(
     store: ObjectStore, resource: Resource, obj: Json, spec: Json, **metadata: Any
 ) -> Json:
-    """Store an object with name, namespace and labels of another, and with this spec."""
+    """Store an object with another's name, namespace and labels, and this spec."""
     for name in ("name", "namespace", "labels"):
         if name in obj["metadata"]:
             metadata[name] = obj["metadata"][name]
@@ -100,10 +100,9 @@ def create_copy(
 def _fill_controller(
     store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, copy: ClusterCopy
 ) -> Json:
-    """Store the controller of these pods or a DaemonSet, and return an owner reference to it.
+    """Store the controller of these pods, and return an owner reference to it.
 
-    An owner that is not of Kubernetes' own kinds becomes a database, any other unknown one a
-    ReplicaSet.
+    An owner of a custom kind becomes a database, any other unknown one a ReplicaSet.
     """
     owner = controller_of(pods[0]) if pods else None
     if owner is None:
@@ -131,7 +130,7 @@ def _fill_controller(
 def _fill_deployment(
     store: ObjectStore, pods: Sequence[Json], deployment: Json, pace: CopiedPace
 ) -> Json:
-    """Store a Deployment, and return an owner reference to its ReplicaSet, which has all pods."""
+    """Store a Deployment; return an owner reference to its only ReplicaSet."""
     labels = _common_labels(pods)
     template_hash = labels.pop(TEMPLATE_HASH, labels_of(pods[0])[TEMPLATE_HASH])
     owner_uid = (controller_of(pods[0]) or {})["uid"]
@@ -147,7 +146,7 @@ def _fill_deployment(
 
 
 def _deployment_name(pod: Json, owner: Json) -> str:
-    """Return the name of the Deployment that made the pod's ReplicaSet; empty if none did."""
+    """Return the Deployment behind the pod's ReplicaSet; empty if none."""
     name: str = owner["name"]
     suffix = f"-{labels_of(pod).get(TEMPLATE_HASH, '')}"
     is_rolled = owner["kind"] == "ReplicaSet" and name.endswith(suffix)
@@ -155,7 +154,7 @@ def _deployment_name(pod: Json, owner: Json) -> str:
 
 
 def fill_operators(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]) -> None:
-    """Store what opens the budgets of pods that have owners of Kubernetes' own kinds."""
+    """Store what opens the budgets of pods that have owners of custom kinds."""
     pods_by_namespace = grouped((namespace_of(pod), pod) for pod in pods)
     for budget in copy.budgets:
         if not status_of(budget).get("disruptionsAllowed"):
@@ -210,7 +209,7 @@ def _resource_of(owner: Json) -> Resource:
 
 
 def _role_of(pods: Sequence[Json], budgets: Sequence[Json]) -> Json:
-    """Return the label by which a closed budget selects some of the pods, with both its values."""
+    """Return the label, with both values, by which a closed budget selects some pods."""
     for budget in budgets:
         if status_of(budget).get("disruptionsAllowed"):
             continue
@@ -224,10 +223,7 @@ def _role_of(pods: Sequence[Json], budgets: Sequence[Json]) -> Json:
 
 
 def _template_spec(resource: Resource, pods: Sequence[Json], daemon_set: Json) -> Json:
-    """Return the spec of the first pod without its node.
-
-    A DaemonSet's own spec decides which nodes its pods may run on.
-    """
+    """Return the first pod's spec without its node, or a DaemonSet's own spec."""
     spec = dict(spec_of(pods[0])) if pods else {"containers": [{"name": "main"}]}
     spec.pop("nodeName", None)
     if resource is DAEMONSETS:
@@ -258,7 +254,7 @@ def _common_labels(pods: Sequence[Json]) -> dict[str, str]:
 
 
 def timings_of(owner_uid: str, pace: CopiedPace) -> dict[str, str]:
-    """Return annotations of the lab: how long an owner's pods take to start, run and end."""
+    """Return annotations: how long an owner's pods take to start, run and end."""
     if owner_uid not in pace.owners:
         return {}
     termination, startup = pace.owners[owner_uid]

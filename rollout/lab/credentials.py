@@ -1,7 +1,4 @@
-"""The credentials of a lab's clients, and the files that contain them.
-
-Each lab has its own new certificate, token and keys.
-"""
+"""The credentials of a lab's clients, new for each lab, and their files."""
 
 import base64
 import datetime as dt
@@ -88,7 +85,7 @@ def new_authority(now: dt.datetime) -> Authority:
 
 
 def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
-    """Return the TLS context of the API server. `ssl` reads the certificate only from a file."""
+    """Return the TLS context. `ssl` reads certificates only from a file."""
     path = directory / ".server.pem"
     _write_private(path, (authority.certificate + authority.server_key).decode())
     try:
@@ -101,7 +98,7 @@ def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
 
 
 def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: str) -> None:
-    """Write a kubeconfig with one context, readable by its owner only."""
+    """Write a kubeconfig that only its owner can read."""
     authority_data = base64.b64encode(authority.certificate).decode()
     cluster = {"server": server, "certificate-authority-data": authority_data}
     context = {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}
@@ -117,7 +114,7 @@ def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: st
 
 
 def write_client_key(path: Path, key: asyncssh.SSHKey) -> None:
-    """Write the private key, readable by its owner only, and its public key as a `.pub` file."""
+    """Write the private key for its owner only, and the public key as `.pub`."""
     _write_private(path, key.export_private_key().decode())
     path.with_name(f"{path.name}.pub").write_text(key.export_public_key().decode())
 

@@ -1,5 +1,3 @@
-"""All hosts of a lab: machines, their SSH servers and agents, and their inventory."""
-
 import asyncio
 import random
 import socket
@@ -17,7 +15,7 @@ from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 
 
 class Fleet:
-    """The hosts by name. Each gets one of the listening sockets, in order.
+    """The hosts by name: machines, SSH servers, agents. Each gets a socket, in order.
 
     `authorized` is the key that may log in to all hosts, `inventory` what is written for clients.
     """
@@ -62,18 +60,17 @@ class Fleet:
 
     @property
     def shared_port(self) -> int | None:
-        """The port of all hosts, or None if each has its own port on a common address."""
+        """The port of all hosts, or None if each has its own port."""
         ports = {host.port for host in self.inventory}
         return ports.pop() if len(ports) == 1 else None
 
     def use_fleetlock(self, base_url: str) -> None:
-        """Make every Zincati use the FleetLock server at a URL; an empty URL stands for none."""
+        """Make every Zincati use this FleetLock server; empty for none."""
         for machine in self.machines.values():
             if machine.settings.zincati is not None:
                 machine.files[DROP_IN] = drop_in(base_url, machine.settings.zincati.group)
 
     async def start(self) -> None:
-        """Start the SSH servers, the hosts' own timers and the agents."""
         for server in self.ssh_servers.values():
             await server.start()
         for machine in self.machines.values():

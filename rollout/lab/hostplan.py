@@ -1,4 +1,4 @@
-"""Host plans: one complete description per host, from a scenario's groups and overrides. Pure."""
+"""One complete plan per host, from a scenario's groups and overrides. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -18,15 +18,13 @@ _CONTROL_PLANE_TAINT: Final = {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule
 
 
 class HostPlan(Struct, frozen=True):
-    """The description of one host, by its group and the overrides."""
-
     name: str
     role: Role
     settings: HostSettings
 
 
 def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
-    """Return the scenario with a FleetLock server; all hosts get Zincati if none has it."""
+    """Return a scenario with FleetLock; all hosts get Zincati if none has it."""
     hosts = scenario.hosts
     if all(group.zincati is None for group in (*scenario.nodes, *scenario.hosts)):
         hosts = (*hosts, HostOverride(select=HostSelection(), zincati=ZincatiHost()))
@@ -34,10 +32,10 @@ def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
 
 
 def scale(scenario: Scenario, nodes: int) -> Scenario:
-    """Return the scenario with this number of nodes, by scaling its groups of workers.
+    """Return the scenario with so many nodes, by scaling its groups of workers.
 
-    The control plane shrinks to one node if it would be more than half of the cluster, and a
-    cluster of one node is a worker, because workloads need a node.
+    The control plane shrinks to one node if it would be more than half of the cluster. A single
+    node is a worker, because workloads need one.
     """
     masters = sum(group.count for group in scenario.nodes if group.role is Role.CONTROL_PLANE)
     if nodes < 2 * masters:
@@ -53,7 +51,7 @@ def scale(scenario: Scenario, nodes: int) -> Scenario:
 
 
 def _share(scenario: Scenario, role: Role, nodes: int) -> dict[str, int]:
-    """Return a count by group of a role, in proportion to its size; they add up to `nodes`."""
+    """Return a role's count by group, in proportion; they add up to `nodes`."""
     groups = [group for group in scenario.nodes if group.role is role]
     weight = sum(group.count for group in groups)
     counts = {}
@@ -65,10 +63,9 @@ def _share(scenario: Scenario, role: Role, nodes: int) -> dict[str, int]:
 
 
 def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
-    """Return the plans of the scenario's hosts, in the order of its groups.
+    """Return the plans in order of the groups; raises ScenarioError.
 
-    Raises:
-        ScenarioError: an override selects no host.
+    An override that selects no host is an error.
     """
     drafts = [_draft(group, index) for group in scenario.nodes for index in range(group.count)]
     for override in scenario.hosts:
@@ -106,7 +103,7 @@ def _matches(draft: HostPlan, selection: HostSelection) -> bool:
 
 
 def _override(draft: HostPlan, override: HostOverride) -> HostPlan:
-    """Return the host with the settings of an override that selects it.
+    """Return the host with an override's settings, if it is selected.
 
     Mappings are merged, and other fields are replaced unless the override leaves them out.
     """

@@ -1,9 +1,3 @@
-"""A lab in a thread of its own, with its own event loop.
-
-`Lab`'s methods may be called from any thread. The simulation's objects belong to the loop, and
-`call` and `run` give access to them.
-"""
-
 import asyncio
 import signal
 import threading
@@ -24,20 +18,18 @@ _CALL_SECONDS: Final = 60.0
 
 
 class Lab(LabFiles):
-    """A running lab; a context manager that stops it.
+    """A lab in a thread of its own; a context manager that stops it.
 
-    `environment` has the variables that make `rollout` and kubectl use the lab. `ssh_port` is the
-    port of all hosts, or None if each has its own. `store`, `world`, `api`, `machines`, `agents`
-    (Zincati by host), `faults` and `requests` may be used inside `call` or `run` only.
+    Its methods may be called from any thread. `store`, `world`, `api`, `machines`, `agents`
+    (Zincati by host), `faults` and `requests` belong to its event loop: use them inside `call` or
+    `run` only. `environment` has the variables that make clients use the lab. `ssh_port` is the
+    port of all hosts, or None if each has its own.
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> None:
         """Start the lab and return when it serves; raises RolloutError.
 
-        Args:
-            scenario: The description of the lab.
-            directory: The folder for kubeconfig, inventory, known_hosts and key.
-            speed: How many simulated seconds pass in a real second.
+        `directory` is for the files of its clients, `speed` is simulated seconds per real second.
         """
         self.scenario = scenario
         self._ready: Future[Simulation] = Future()
@@ -82,8 +74,6 @@ class Lab(LabFiles):
         return self.run(call_function)
 
     def run(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run a coroutine function in the lab's loop and return its result."""
-
         async def await_function() -> T:
             return await function()
 
@@ -125,7 +115,7 @@ class Lab(LabFiles):
 def serve(
     scenario: Scenario, *, directory: Path, speed: float, on_ready: Callable[[Lab], None]
 ) -> Scoreboard:
-    """Serve until SIGINT or SIGTERM, and return the scoreboard; raises RolloutError."""
+    """Serve until SIGINT or SIGTERM; raises RolloutError."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: ended.set())

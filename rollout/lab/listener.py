@@ -1,7 +1,7 @@
 """Listening sockets, and connections that are in their handshakes.
 
-asyncio's own servers do not track a connection between its acceptance and the end of its handshake:
-neither closing the server nor stopping the loop closes it, and it would survive an outage.
+asyncio's own servers do not close a connection that is still in its handshake: it would survive an
+outage.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ _LOOPBACK_IPV6: Final = "::1"
 
 
 def reserve_port() -> socket.socket | None:
-    """Return a socket that reserves a free port without listening; None except on Linux.
+    """Return a socket that reserves a free port; None except on Linux.
 
     Otherwise another program could get the port during an outage. Only Linux lets another socket
-    listen on the same port, with `SO_REUSEADDR`.
+    listen on it, with `SO_REUSEADDR`.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -32,7 +32,7 @@ def reserve_port() -> socket.socket | None:
 
 
 class Listener:
-    """Accepts connections, and runs `handshake` for each of them.
+    """Accepts connections, and runs `handshake` for each.
 
     After its handshake, a connection belongs to whoever ran it.
     """
@@ -64,13 +64,12 @@ class Listener:
         """Refuse connections from now on, and close those in their handshakes."""
         self.stop_accepting()
         for connection in self._handshakes.values():
-            # Its handshake then fails and closes it. A task that is canceled before its first step
-            # would not.
+            # Its handshake then fails and closes it. A task canceled before its first step would
+            # not.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     async def wait_for_handshakes(self) -> None:
-        """Wait until no connection is in its handshake."""
         await asyncio.gather(*self._handshakes, return_exceptions=True)
 
     def _accept(self, listening: socket.socket) -> None:
@@ -85,7 +84,7 @@ class Listener:
     def _forget(self, handshake: "asyncio.Future[object]") -> None:
         del self._handshakes[handshake]
         if not handshake.cancelled():
-            # asyncio would log the failed handshake of a client unless its error is read.
+            # asyncio would log a failed handshake whose error is not read.
             handshake.exception()
 
 
@@ -96,7 +95,7 @@ _LAST_NETWORK = 254
 
 
 def bind_hosts(count: int) -> list[socket.socket]:
-    """Return a listening socket for each host, on a common port if possible; raises OSError.
+    """Return a socket per host, on a common port if possible; raises OSError.
 
     The network is random, so that several labs on one machine rarely choose the same.
     """
@@ -109,7 +108,7 @@ def bind_hosts(count: int) -> list[socket.socket]:
 
 
 def bind_ipv6_hosts(count: int) -> list[socket.socket]:
-    """Return a listening socket for each host on its own port of ::1; raises OSError."""
+    """Return a socket per host, each on its own port of ::1; raises OSError."""
     return [open_socket(_LOOPBACK_IPV6, 0) for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""The API objects of a scenario's workloads, as an operator would apply them. Pure.
+"""The API objects of a scenario's workloads. Pure.
 
 The world's controllers create the pods, except bare pods and the mirrors of static pods.
 """
@@ -28,10 +28,7 @@ def workload_objects(
 ) -> Iterator[tuple[Resource, Json]]:
     """Yield the objects of one workload and its budgets.
 
-    Args:
-        workload: The workload of the scenario.
-        hosts: All hosts of the lab, which replicas and static pods depend on.
-        node_uids: The UIDs of Nodes by name, which mirrors of static pods refer to.
+    `hosts` are all hosts of the lab, `node_uids` the UIDs of Nodes by name.
     """
     if workload.budget:
         yield BUDGETS, _budget(workload, workload.budget, workload.name)
@@ -52,7 +49,7 @@ def workload_objects(
 
 
 def _volume(workload: ScenarioWorkload) -> Json:
-    """Return the volume that attaches to certain nodes only; its claim is not stored."""
+    """Return the volume that attaches to certain nodes only; it has no stored claim."""
     expressions = [
         {"key": label, "operator": "In", "values": [value]}
         for label, value in workload.volume_in.items()
@@ -73,7 +70,6 @@ def _volume(workload: ScenarioWorkload) -> Json:
 
 
 def copies_of(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> list[ScenarioWorkload]:
-    """Return the workload itself, or its numbered copies."""
     if workload.copies_per_worker is None:
         return [workload]
     count = _per_worker(workload.copies_per_worker, hosts)

@@ -1,4 +1,4 @@
-"""Views and copies of stored objects, which are shared and therefore never changed."""
+"""Views and copies of stored objects, which are shared and never changed."""
 
 from datetime import datetime
 from typing import Any
@@ -45,7 +45,7 @@ def status_of(obj: Json) -> Json:
 
 
 def field_of(obj: Json, path: str) -> Any:
-    """Return the field at a dotted path; None if any part of the path is missing."""
+    """Return the field at a dotted path; None if any part of it is missing."""
     value: Any = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -69,12 +69,10 @@ def is_deleting(obj: Json) -> bool:
 
 
 def is_active(pod: Json) -> bool:
-    """Whether controllers count the pod among their replicas."""
     return not is_finished(pod) and not is_deleting(pod)
 
 
 def is_mirror(pod: Json) -> bool:
-    """Whether the pod mirrors a static pod of a kubelet."""
     return MIRROR_ANNOTATION in annotations_of(pod)
 
 
@@ -84,7 +82,6 @@ def node_name(pod: Json) -> str:
 
 
 def controller_of(obj: Json) -> Json | None:
-    """Return the owner reference that says controller=true."""
     references = obj["metadata"].get("ownerReferences") or ()
     return next((reference for reference in references if reference.get("controller")), None)
 
@@ -113,7 +110,7 @@ def with_metadata(obj: Json, **fields: Any) -> Json:
 
 
 def with_spec(obj: Json, **fields: Any) -> Json:
-    """Return the object with these fields of its spec replaced; its generation counts that."""
+    """Return the object with fields of its spec replaced; its generation counts."""
     spec = {**spec_of(obj), **fields}
     changed = {**obj, "spec": spec}
     generation = obj["metadata"].get("generation")
@@ -123,7 +120,7 @@ def with_spec(obj: Json, **fields: Any) -> Json:
 
 
 def with_condition(obj: Json, new: Json, now: datetime) -> Json:
-    """Return the object with a condition set, whose transition time moves only with its status."""
+    """Set a condition; its transition time moves only with its status."""
     old = condition(obj, new["type"])
     conditions = status_of(obj).get("conditions") or []
     if old is None:

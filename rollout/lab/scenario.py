@@ -1,8 +1,4 @@
-"""The format of scenario files, and how they are found and read.
-
-A scenario describes hosts, what is staged or wrong on each, workloads, and faults of the API
-server. The lab's own scenario files are read like an operator's.
-"""
+"""The format of scenario files, and how they are found and read."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +23,7 @@ from rollout.model.quantity import LONGEST
 from rollout.model.yaml_text import read_yaml
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
-# More than any cluster has. A larger number would take all memory before it is refused.
+# A larger number would take all memory before it is refused.
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 PerWorker: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 
@@ -38,7 +34,7 @@ class Role(StrEnum):
 
 
 class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hosts with the same settings, named `prefix-1`, `prefix-2` and so on, spread over zones."""
+    """Hosts with the same settings, named `prefix-1` and so on, spread over zones."""
 
     prefix: Name
     count: Count
@@ -77,14 +73,13 @@ class WorkloadKind(StrEnum):
 
 
 class ScenarioBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A disruption budget with one of the two limits, each a count or a percentage."""
+    """A disruption budget with exactly one limit, a count or a percentage."""
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     always_allow_unhealthy: bool = False
 
     def __post_init__(self) -> None:
-        """Require exactly one limit, as an API server does."""
         if (self.min_available is None) == (self.max_unavailable is None):
             raise ValueError("a budget has either min_available or max_unavailable")
 
@@ -93,12 +88,11 @@ class ScenarioWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """One workload.
 
     `replicas_per_worker` replaces `replicas`. `copies_per_worker` creates that many workloads named
-    `name-1` and so on, as large clusters have many small ones. `lab` has annotations for the
-    simulated pods, without their prefix. `role` restricts pods to the nodes of a role, and `node`
-    is the node of a bare pod. `spread` is the topology key over which replicas are spread if
-    possible. `volume_in` has the labels of the only nodes that the pods' common volume attaches to.
-    `spec` replaces fields of the pods' spec. `owner` (kind and name) makes a controller that need
-    not exist the owner of bare pods. `marks` are annotations of the workload itself.
+    `name-1` and so on. `lab` has the pods' annotations for the lab, without their prefix. `role`
+    restricts pods to nodes of a role, `node` is a bare pod's node. `spread` is the topology key
+    over which replicas are spread if possible. `volume_in` has the labels of the only nodes that
+    the pods' common volume attaches to. `spec` replaces fields of the pods' spec. `owner` (kind and
+    name) of bare pods need not exist. `marks` are annotations of the workload itself.
     """
 
     kind: WorkloadKind
@@ -129,11 +123,10 @@ class ScenarioWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole lab.
 
-    `clock_ahead` is how many seconds its clocks are ahead of this machine's (negative for behind).
-    `steps` are the command lines to suggest, if not the usual ones. `fleetlock` is the base URL for
-    hosts with Zincati; without one they send no requests. `like` is a file that `plan --snapshot`
-    has written: the lab is a copy of that cluster, and nodes and workloads here do not count. With
-    `ipv6` hosts listen on ::1, each on its own port, and their Nodes report that address.
+    `clock_ahead` is in seconds, negative for behind. `steps` are the command lines to suggest, if
+    not the usual ones. `fleetlock` is the base URL for hosts with Zincati; without one they send no
+    requests. `like` is a file of `plan --snapshot`: the lab copies that cluster, and nodes and
+    workloads here do not count. With `ipv6` hosts listen on ::1, each on its own port.
     """
 
     description: str
@@ -165,11 +158,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def load_scenario(
     name_or_path: str, read_file: Callable[[Path], bytes] = Path.read_bytes
 ) -> Scenario:
-    """Return the lab's scenario with this name, or the scenario in this file.
-
-    Raises:
-        ScenarioError: there is no such scenario, or it is not valid.
-    """
+    """Return the lab's scenario of this name, or a file's; raises ScenarioError."""
     if name_or_path in scenario_names():
         return _decode(_read_shipped(name_or_path), name_or_path, source=name_or_path)
     path = Path(name_or_path)
@@ -190,7 +179,7 @@ def load_scenario(
 
 @cache
 def _read_shipped(name: str) -> dict[str, Any]:
-    # Cached, because reading a scenario takes longer than starting its lab.
+    # Reading a scenario takes longer than starting its lab.
     file = resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}"
     return _document(file.read_text(encoding="utf-8"), name)
 
@@ -220,7 +209,7 @@ def _document(text: str, source: str) -> dict[str, Any]:
 
 
 def _extend(document: dict[str, Any], base: object, source: str) -> dict[str, Any]:
-    """Return a scenario on top of one of the lab's: lists are joined, other fields replaced."""
+    """Return a scenario on top of another: lists are joined, other fields replaced."""
     if not isinstance(base, str) or base not in scenario_names():
         known = ", ".join(scenario_names())
         raise ScenarioError(
@@ -255,7 +244,6 @@ _USUAL_STEPS = (
 
 
 def steps_of(scenario: Scenario) -> tuple[str, ...]:
-    """Return the command lines to suggest for a scenario, in their order."""
     if not scenario.fleetlock:
         return scenario.steps or _USUAL_STEPS
     steps = (
@@ -271,7 +259,7 @@ def steps_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def flags_of(scenario: Scenario) -> Sequence[str]:
-    """Return the flags of `rollout plan` in the scenario's steps; none without such a step."""
+    """Return the flags of `rollout plan` in the steps; none without such a step."""
     for step in steps_of(scenario):
         words = shlex.split(step, comments=True)
         if words[:2] == ["rollout", "plan"]:

@@ -1,7 +1,6 @@
 """The scoreboard: what happened to the cluster while clients worked on it.
 
-The figures come from changes of the store and events of the hosts, never from a client's own
-reports, so that tests can rely on them.
+The figures never come from a client's own reports, so that tests can rely on them.
 """
 
 from collections import Counter
@@ -36,12 +35,11 @@ from rollout.lab.world.world import World
 OUR_PREFIX = "node-rollout.dev/"
 _SOFT_TAINT = (OUR_PREFIX + "awaiting-reboot", "PreferNoSchedule")
 _BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
-# Annotations that a rollout may leave.
 _MAY_STAY = frozenset({"node-rollout.dev/last-result", "node-rollout.dev/reboot-needed"})
 
 
 class BrokenBudget(Struct, frozen=True):
-    """A budget that was violated; `below` is how many healthy pods it lacked at worst."""
+    """A violated budget; `below` is how many healthy pods it lacked at worst."""
 
     name: str
     at: str
@@ -60,11 +58,10 @@ class Scoreboard(Struct, frozen=True):
 
     `reboots` counts boots with a new boot ID. `killed` are pods whose containers were running when
     their host went down. `deletions` are pods that clients deleted without an eviction.
-    `moved_twice` counts evictions of pods that were created after the start, mostly replacements of
-    evicted pods. `most_unavailable` is the largest number of nodes that were not Ready, off or
-    newly cordoned at one time. `taints_left` are nodes with rollout's soft taint, `exclusions_left`
-    nodes that are newly excluded from load balancers. `rolled_back` are hosts that did not boot the
-    staged version.
+    `moved_twice` counts evictions of pods that were created after the start. `most_unavailable` is
+    the largest number of nodes that were not Ready, off or newly cordoned at one time.
+    `taints_left` are nodes with rollout's soft taint, `exclusions_left` nodes newly excluded from
+    load balancers. `rolled_back` are hosts that did not boot the staged version.
     """
 
     reboots: dict[str, int]
@@ -85,7 +82,6 @@ class Scoreboard(Struct, frozen=True):
 
     @property
     def clean(self) -> bool:
-        """Whether no pod was killed, no budget broken, and no cordon, taint or label is left."""
         left = self.cordons_left + self.taints_left + self.exclusions_left
         return not (self.killed or self.budgets_broken or left)
 
@@ -94,7 +90,7 @@ class Scoreboard(Struct, frozen=True):
 
 
 class ScoreKeeper:
-    """Watches a world from the start; cordons and violations before belong to the scenario."""
+    """Watches a world from the start; earlier cordons belong to the scenario."""
 
     def __init__(self, world: World) -> None:
         self._cluster = world.cluster
@@ -113,7 +109,7 @@ class ScoreKeeper:
         self._deletions = 0
         self._pods_before = frozenset(uid(pod) for pod in self._store.items(PODS))
         self._excluded_before = set(self._nodes_that(_is_excluded))
-        # Nodes that the scenario cordons count as available until they are uncordoned.
+        # These count as available until they are uncordoned.
         self._cordoned_before = set(self._nodes_that(_is_cordoned))
         self._unavailable: set[str] = set()
         self._most_unavailable = 0
@@ -158,12 +154,11 @@ class ScoreKeeper:
     def _nodes_that(
         self, holds: Callable[[Json], bool], before: Container[str] = ()
     ) -> tuple[str, ...]:
-        """Return the names of the nodes for which this holds, without those of `before`."""
         names = [name_of(node) for node in self._store.items(NODES) if holds(node)]
         return tuple(name for name in names if name not in before)
 
     def _host_went_down(self, host: Machine) -> None:
-        """Count the pods that were running on the host, and the budgets that lost them."""
+        """Count the pods that were running on the host, and the budgets' losses."""
         self._staged[host.name] = host.update_engine.staged
         pods = [pod for pod in self._store.pods_on(host.name) if phase(pod) == "Running"]
         budgets = dict[str, Json]()
@@ -249,7 +244,7 @@ class ScoreKeeper:
             self._below_now.add(name)
 
     def _note_recovery(self, pod: Json) -> None:
-        """Note the budgets that a ready pod made healthy: the next disruption counts again."""
+        """Note the budgets that a ready pod healed: the next disruption counts again."""
         if not self._below_now:
             return
         for budget in self._budgets_of(pod):
@@ -265,7 +260,6 @@ class ScoreKeeper:
         return sum(map(self._is_healthy, pods))
 
     def _is_healthy(self, pod: Json) -> bool:
-        """Whether the pod is ready, not terminating, and on a running host."""
         return is_ready(pod) and not is_deleting(pod) and not self._is_down(node_name(pod))
 
     def _is_down(self, node: str) -> bool:
@@ -288,7 +282,6 @@ def _has_soft_taint(node: Json) -> bool:
 
 
 def _annotations_left(node: Json) -> tuple[str, ...]:
-    """Return rollout's annotations that should have been removed."""
     names = [name for name in annotations_of(node) if name.startswith(OUR_PREFIX)]
     return tuple(sorted(name for name in names if name not in _MAY_STAY))
 

@@ -1,7 +1,4 @@
-"""The whole lab: store, world, API server and hosts in one event loop.
-
-Everything here belongs to that loop. Nothing listens before the cluster is at rest.
-"""
+"""The whole lab in one event loop. Nothing listens before the cluster is at rest."""
 
 import asyncio
 import random
@@ -38,13 +35,13 @@ from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.world import World
 
-# Open files: a listener and a few connections for each host, and the rest of the process.
+# A listener and a few connections for each host, and the rest of the process.
 _FILES_PER_HOST: Final = 4
 _OTHER_FILES: Final = 512
 
 
 class LabFiles:
-    """The files that a lab writes for its clients; `key` is the private SSH key for the hosts."""
+    """The files that a lab writes for its clients; `key` is the private SSH key."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -66,7 +63,7 @@ class LabFiles:
             "ROLLOUT_KNOWN_HOSTS": str(self.known_hosts),
             # The operator's own ssh_config is for real hosts.
             "ROLLOUT_SSH_CONFIG": "none",
-            # This is for Ansible's own commands with the inventory.
+            # For Ansible's own commands with the inventory.
             "ANSIBLE_SSH_COMMON_ARGS": f"-o {known_hosts}",
         }
         if shared_port is None:
@@ -91,7 +88,7 @@ class Simulation(Struct, frozen=True):
 async def simulation(
     scenario: Scenario, *, directory: Path, speed: float
 ) -> AsyncIterator[Simulation]:
-    """Run a lab that serves within the context; raises RolloutError if it cannot be set up."""
+    """Run a lab within the context; raises RolloutError if it cannot be set up."""
     copy = load_copy(Path(scenario.like)) if scenario.like else None
     if copy:
         with refuse_invalid_objects(scenario.like):
@@ -131,7 +128,6 @@ async def simulation(
 
 @asynccontextmanager
 async def _serving(running: Simulation) -> AsyncIterator[None]:
-    """Let time pass and serve clients; close everything at the end."""
     world_task = asyncio.create_task(running.world.run())
     try:
         await running.api.start()
@@ -180,7 +176,6 @@ def _populate(
 
 
 def _report_other_addresses(world: World, fleet: Fleet) -> None:
-    """Let kubelets report the addresses of other hosts if the scenario says so."""
     for kubelet in world.kubelets.values():
         name = kubelet.host.settings.address_of
         if not name:
@@ -213,7 +208,7 @@ def _write_files(
 
 
 def _raise_file_limit(hosts: int) -> None:
-    """Raise the limit of open files, as a thousand hosts need more than the usual limit."""
+    """Raise the limit of open files, which a thousand hosts exceed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = hosts * _FILES_PER_HOST + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= limit:

@@ -1,10 +1,3 @@
-"""Authentication and authorization.
-
-A user with the token may do everything except what a test or a scenario denies. If there are
-grants, the user may do only what they allow, as with RBAC. The self review answers by the same
-rules.
-"""
-
 from collections.abc import Callable
 
 import msgspec
@@ -32,10 +25,7 @@ class AccessAttributes(Struct, frozen=True):
 
 
 class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A denied verb (`*` for any) on a resource (`pods`, `pods/eviction`).
-
-    An empty namespace or name stands for all.
-    """
+    """A denied verb (`*`: any) on a resource; an empty namespace or name means all."""
 
     verb: str
     resource: str
@@ -52,17 +42,20 @@ class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AccessControl:
-    """Authentication by one bearer token, and authorization by denials and grants."""
+    """Authentication by one bearer token, authorization by denials and grants.
+
+    Without grants (None), the user may do everything that no denial covers.
+    """
 
     def __init__(self, token: str) -> None:
         self._token = token
         self.denials = set[Denial]()
         self.grants: tuple[Callable[[AccessAttributes], bool], ...] | None = None
-        # So many requests are refused, as by a server that has not read the roles yet.
+        # This many requests are refused, as by a server that has not read the roles yet.
         self.not_ready_for = 0
 
     def user(self, authorization: str) -> str:
-        """Return the user of an Authorization header; raises a 401 for an unknown token."""
+        """Return the user; raises a 401 for an unknown token."""
         if not authorization:
             return ANONYMOUS
         # Clients in pods write it in lower case.
@@ -89,10 +82,9 @@ class AccessControl:
             raise _refusal(user, target)
 
     def allows(self, act: AccessAttributes) -> bool:
-        """Whether no denial covers the act and, if there are grants, a grant allows it."""
         if any(denial.covers(act) for denial in self.denials):
             return False
-        # As on a real server, every user may review their own rights.
+        # Every user may review their own rights.
         if self.grants is None or act.resource == _SELF_REVIEW:
             return True
         return any(grants(act) for grants in self.grants)

@@ -1,8 +1,3 @@
-"""The endpoints of the API: from a request to its response, or to a watch.
-
-Nothing here knows about connections.
-"""
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -148,7 +143,7 @@ class Endpoints:
         path = call.target.path.rstrip("/")
         match path.split("/"):
             case ["", "apis", group, version, *_] if resource_list(group, version) is None:
-                # A URL below an unknown group does not reach the API proper on a real server.
+                # Such a URL does not reach the API proper on a real server.
                 return EndpointResponse(_NOT_FOUND, b"404 page not found\n", _TEXT)
         if call.target.verb != "get":
             raise unknown_path()
@@ -168,7 +163,7 @@ def _decode(payload: bytes) -> Any:
 
 
 def _body(call: Call) -> Json:
-    """Return the object in the body; raises a 415 for other encodings, a 400 for no object."""
+    """Return the object; raises a 415 for other encodings, a 400 for no object."""
     if call.content_type == protobuf.MEDIA_TYPE:
         return protobuf.decode_object(call.payload)
     if call.content_type not in {JSON, ""}:

@@ -1,8 +1,7 @@
-"""The eviction subresource: a deletion that disruption budgets may refuse.
+"""The eviction subresource, with a real server's order of checks.
 
-The order of the checks is a real server's, with its oddities. The budget is charged before the UID
-precondition is checked, so that an eviction meant for another pod costs the budget a disruption. A
-dry run costs nothing, so that two dry runs succeed if one eviction is allowed.
+The budget is charged before the UID is checked, so an eviction meant for another pod costs the
+budget a disruption. A dry run costs nothing.
 """
 
 from collections.abc import Mapping
@@ -50,10 +49,7 @@ class EvictionEndpoint:
         self._writer = writer
 
     def evict(self, target: Target, eviction: Json, query: Mapping[str, str]) -> Json:
-        """Evict a pod, or raise the StatusError of a real server.
-
-        Budgets do not protect pods that are pending, finished or terminating.
-        """
+        """Evict a pod; budgets protect only running pods that are not terminating."""
         if (eviction.get("metadata") or {}).get("name") != target.name:
             raise bad_request("name in URL does not match name in Eviction object")
         self._writer.check_namespace(PODS, target.namespace, target.name)
@@ -69,7 +65,7 @@ class EvictionEndpoint:
         return evicted()
 
     def _charge_budget(self, pod: Json, *, dry_run: bool) -> None:
-        """Charge the pod's budget with a disruption; raises a 429 if it allows none."""
+        """Charge the budget with a disruption; raises a 429 if it allows none."""
         budgets = [
             budget
             for budget in self._store.items(BUDGETS, namespace_of(pod))
@@ -87,7 +83,6 @@ class EvictionEndpoint:
 
 
 def _unhealthy_may_go(budget: Json) -> bool:
-    """Whether pods that are not ready may be evicted without a charge to the budget."""
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     status = budget["status"]
@@ -96,7 +91,6 @@ def _unhealthy_may_go(budget: Json) -> bool:
 
 
 def _check_budget(budget: Json) -> None:
-    """Raise a 429 unless the budget allows a disruption."""
     name = name_of(budget)
     status = budget["status"]
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
@@ -118,7 +112,7 @@ def _check_budget(budget: Json) -> None:
 
 
 def _use_disruption(budget: Json, pod: str, now: datetime) -> Json:
-    """Return the budget with one disruption used for a pod, until its controller counts again."""
+    """Return the budget with a disruption used, until its controller counts again."""
     status = budget["status"]
     allowed = status["disruptionsAllowed"] - 1
     disrupted = {**(status.get("disruptedPods") or {}), pod: timestamp(now)}

@@ -1,9 +1,4 @@
-"""Faults on demand: rules that make the API server answer wrongly, late or not at all.
-
-Scenarios can contain rules. All durations are simulated seconds. Some answers have status 200 and
-are not an API server's, such as pages of proxies or truncated bodies. They do not tell whether the
-request was carried out.
-"""
+"""Faults on demand: rules that make the API server answer wrongly, late or never."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,8 +17,6 @@ from rollout.model.quantity import Number, Seconds
 
 
 class FaultAnswer(StrEnum):
-    """What happens to a request instead of its answer."""
-
     TOO_MANY_REQUESTS = "too-many-requests"  # 429 of flow control: plain text and Retry-After
     INTERNAL_ERROR = "internal-error"  # 500
     UNAVAILABLE = "unavailable"  # 503
@@ -38,8 +31,8 @@ class FaultAnswer(StrEnum):
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
     HANG = "hang"  # no response for `delay` or until the fault ends; then the connection breaks
     SLOW = "slow"  # the right answer, late
-    OUTAGE = "outage"  # the whole server goes away for the duration: no listener, no connections
-    HTML = "html"  # 200 with a page of HTML, as from a proxy
+    OUTAGE = "outage"  # no listener and no connections for the duration
+    HTML = "html"  # 200 with a page, as from a proxy
     EMPTY = "empty"  # 200 without a body
     WRONG_KIND = "wrong-kind"  # 200 with `body`, JSON of another kind than requested
     TRUNCATED = "truncated"  # it is done; half of the answer comes, with that Content-Length
@@ -47,15 +40,15 @@ class FaultAnswer(StrEnum):
 
 
 class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One rule; empty fields match everything.
+    """One rule; empty fields match everything. Times are simulated seconds.
 
-    The rule is in force from `after` for `duration` simulated seconds. It meets matching requests
-    from number `from_request` on (1 is the first), at most `requests` of them, each with
-    `probability`. `resource` may name a subresource (`pods/eviction`). `path` is how a URL begins,
-    for URLs of no resource (`/version`), whose verb is `get`. `delay` is for `slow` and `hang`;
-    `retry_after` (real seconds) is for `too-many-requests`. An outage begins with the first request
-    that its rule meets, and afterwards the first `refused` requests get a 403. `done` tells for
-    `html`, `empty` and `wrong-kind` whether the request is carried out; `body` is for `wrong-kind`.
+    The rule is in force from `after` for `duration`. It strikes matching requests from number
+    `from_request` on (1 is the first), at most `requests` of them, each with `probability`.
+    `resource` may name a subresource (`pods/eviction`). `path` is how a URL of no resource begins
+    (`/version`); its verb is `get`. `delay` is for `slow` and `hang`, `retry_after` (real seconds)
+    for `too-many-requests`. An outage begins with the first request that its rule strikes;
+    afterwards the first `refused` requests get a 403. `done` tells for `html`, `empty` and
+    `wrong-kind` whether the request is carried out; `body` is for `wrong-kind`.
     """
 
     answer: FaultAnswer
@@ -76,7 +69,6 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     body: str = '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}'
 
     def covers(self, target: Target) -> bool:
-        """Whether the rule matches such requests, at any time."""
         return (
             self.verb in {"", target.verb}
             and self.resource in {"", target.plural}
@@ -87,7 +79,7 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class _ActiveFault:
-    """A rule in force, how many requests matched it (`_met`), and how many it struck."""
+    """A rule in force, with the numbers of requests that matched it and were struck."""
 
     def __init__(self, rule: ApiFault, began: float) -> None:
         self.rule = rule
@@ -97,7 +89,6 @@ class _ActiveFault:
         self._met = 0
 
     def count_and_strike(self, target: Target, now: float, random: Random) -> bool:
-        """Count a request if it matches, and return whether the fault strikes it."""
         # The duration of an outage begins with the request that it strikes.
         has_ended = now >= self.ends and self.rule.answer is not FaultAnswer.OUTAGE
         if now < self.starts or has_ended or not self.rule.covers(target):
@@ -112,7 +103,7 @@ class _ActiveFault:
 
 
 class FaultPlan:
-    """The rules in force; the first that strikes decides. `now` returns simulated seconds."""
+    """The rules in force; the first that strikes decides. `now`: simulated seconds."""
 
     def __init__(self, *, now: Callable[[], float]) -> None:
         self._now = now
@@ -120,7 +111,7 @@ class FaultPlan:
         self._active: list[_ActiveFault] = []
 
     def add(self, rule: ApiFault) -> None:
-        """Put a rule in force from now on; an outage happens once unless `requests` is set."""
+        """Put a rule in force; an outage happens once unless `requests` is set."""
         if rule.answer is FaultAnswer.OUTAGE and rule.requests is None:
             rule = msgspec.structs.replace(rule, requests=1)
         self._active.append(_ActiveFault(rule, self._now()))
@@ -140,7 +131,7 @@ class FaultPlan:
         return None
 
     def remaining(self, rule: ApiFault) -> float:
-        """Return the simulated seconds until a rule ends; 0 if it is no longer in force."""
+        """Return the simulated seconds until a rule ends; 0 if it is not in force."""
         ends = next((active.ends for active in self._active if active.rule is rule), 0.0)
         return max(ends - self._now(), 0.0)
 
@@ -182,12 +173,12 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
 
 
 def stand_in(fault: ApiFault) -> EndpointResponse | None:
-    """Return the answer that replaces the server's; None if the fault does not replace it."""
+    """Return the answer that replaces the server's; None for the server's own."""
     if fault.answer in _REFUSALS:
         return refused(StatusError(*_REFUSALS[fault.answer]))
     match fault.answer:
         case FaultAnswer.TOO_MANY_REQUESTS:
-            # Flow control refuses before the API proper, with a line of text instead of a Status.
+            # Flow control refuses with a line of text instead of a Status.
             headers = {"Retry-After": str(fault.retry_after), "X-Content-Type-Options": "nosniff"}
             text = b"Too many requests, please try again later.\n"
             return EndpointResponse(429, text, "text/plain; charset=utf-8", headers)
@@ -202,7 +193,6 @@ def stand_in(fault: ApiFault) -> EndpointResponse | None:
 
 
 def cut_answer(fault: ApiFault, answer: EndpointResponse | Watch) -> EndpointResponse | Watch:
-    """Return the answer as the fault leaves it: whole, or its first half."""
     if fault.answer not in _HALVES:
         return answer
     if isinstance(answer, Watch):

@@ -1,7 +1,6 @@
-"""How objects are created and deleted: defaults, admission, grace periods and finalizers.
+"""How objects are created and deleted: defaults, admission, grace and finalizers.
 
-The API, the controllers and the kubelets use the same functions, so that a pod that a controller
-deletes terminates exactly like a pod that a client deletes.
+The API, the controllers and the kubelets share these, so that pods end alike whoever deletes them.
 """
 
 from collections.abc import Mapping
@@ -49,7 +48,6 @@ _BUDGET_STATUS: Final = {
     "desiredHealthy": 0,
     "expectedPods": 0,
 }
-# The server counts spec changes of these.
 WITH_GENERATION: Final = frozenset(
     {PODS, DAEMONSETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, JOBS, BUDGETS, CLUSTERS}
 )
@@ -57,10 +55,7 @@ _REPLICATED: Final = frozenset({DEPLOYMENTS, REPLICASETS, STATEFULSETS})
 
 
 def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Json:
-    """Return the object as a server stores it.
-
-    `creating` adds what admission adds to new objects only.
-    """
+    """Return the object as stored; admission changes only new ones (`creating`)."""
     fields = without_nulls(obj["metadata"])
     metadata = {key: value for key, value in fields.items() if value not in ({}, [])}
     if creating and resource in WITH_GENERATION:
@@ -108,7 +103,6 @@ def ensure_namespace(
 
 
 def without_nulls(value: Any) -> Any:
-    """Return the value without fields that are null, which a typed server drops."""
     if isinstance(value, dict):
         return {key: without_nulls(field) for key, field in value.items() if field is not None}
     if isinstance(value, list):
@@ -117,7 +111,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def admit(spec: Json) -> Json:
-    """Return a new pod's spec with its defaults, and with the tolerations that admission adds."""
+    """Return a new pod's spec with defaults and admission's tolerations."""
     own = spec.get("tolerations") or []
     added = [toleration for toleration in _DEFAULT_TOLERATIONS if not _tolerates(toleration, own)]
     return {**_POD_SPEC, **spec, "tolerations": [*own, *added]}
@@ -134,13 +128,13 @@ def _tolerates(default: Json, tolerations: list[Json]) -> bool:
 def begin_deletion(
     store: ObjectStore, resource: Resource, obj: Json, *, grace_seconds: int | None = None
 ) -> Json | None:
-    """Delete an object as a server does; return what remains of it while it terminates, or None."""
+    """Delete an object; return it while it terminates, or None once it is gone."""
     terminating = deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds)
     return put_or_remove(store, resource, terminating)
 
 
 def put_or_remove(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
-    """Store the object, or remove a deleted object that nothing keeps any more and return None."""
+    """Store the object, or remove it and return None if it is deleted and not kept."""
     metadata = obj["metadata"]
     is_kept = metadata.get("deletionGracePeriodSeconds") or metadata.get("finalizers")
     # The garbage collector removes a namespace once it is empty.
@@ -153,7 +147,7 @@ def put_or_remove(store: ObjectStore, resource: Resource, obj: Json) -> Json | N
 def deleted_form(
     resource: Resource, obj: Json, now: datetime, *, grace_seconds: int | None
 ) -> Json:
-    """Return the object as the deletion leaves it. A second deletion may only shorten the grace."""
+    """Return the deleted object. A second deletion may only shorten the grace."""
     metadata = obj["metadata"]
     if is_deleting(obj):
         granted = metadata.get("deletionGracePeriodSeconds") or 0
@@ -174,7 +168,7 @@ def deleted_form(
 
 
 def pod_grace(pod: Json, requested: int | None) -> int:
-    """Return the seconds that a pod may take to terminate; 0 if it has no node or has finished."""
+    """Return the pod's grace in seconds; 0 if it has no node or has finished."""
     if not node_name(pod) or is_finished(pod):
         return 0
     grace = requested

@@ -1,7 +1,7 @@
 """Bodies in protobuf, which kubectl sends for `auth can-i`, `drain` and `create`.
 
-Answers are always JSON, which all clients accept. The tables have the fields that this server
-reads, with the numbers of the published Kubernetes API definitions.
+The tables have the fields that this server reads, with the numbers of the published Kubernetes API
+definitions.
 """
 
 from base64 import b64encode
@@ -20,8 +20,6 @@ _LENGTH = 2
 
 
 class _ProtobufField(Struct, frozen=True):
-    """A field of a message: its JSON name, how to read its bytes, and whether it repeats."""
-
     name: str
     read: Callable[[Any], Any]
     repeated: bool = False
@@ -96,7 +94,7 @@ _ENVELOPE: Final[_Message] = {
 
 
 def decode_object(payload: bytes) -> Json:
-    """Return the object in an enveloped body; raises a 415 for unknown kinds and invalid bytes."""
+    """Return an enveloped object; raises a 415 for unknown kinds and invalid bytes."""
     try:
         envelope = _decode(payload.removeprefix(_MAGIC), _ENVELOPE)
         message = _KINDS[envelope["type"]["kind"]]
@@ -106,7 +104,6 @@ def decode_object(payload: bytes) -> Json:
 
 
 def _decode(payload: bytes, message: _Message) -> Json:
-    """Return the known fields of one message, without empty ones."""
     fields: Json = {}
     for number, raw in _fields(payload):
         field = message.get(number)
@@ -125,7 +122,7 @@ def _decode(payload: bytes, message: _Message) -> Json:
 
 
 def _fields(payload: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field: an integer, or bytes for a text or a message."""
+    """Yield number and value of each field; texts and messages are bytes."""
     at = 0
     while at < len(payload):
         tag, at = _varint(payload, at)

@@ -1,8 +1,4 @@
-"""Lists, whose pages all show the cluster at the time of the first, and watches from a version on.
-
-In a watch, an object that begins to match the selectors is ADDED, and an object that ceases to
-match is DELETED, whatever really happened to it. Clients with selectors rely on that.
-"""
+"""Lists, whose pages all show the cluster at the time of the first, and watches."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -20,29 +16,25 @@ from rollout.lab.api.statuses import bad_request, expired
 from rollout.lab.api.store import Change, CompactedError, Json, ObjectStore
 from rollout.lab.objects import namespace_of, with_metadata
 
-# A client may request a page again after a lost answer, for minutes on a real server.
+# A client may request a page again after a lost answer.
 _MAX_TOKENS = 1000
 _EXPIRED = "The provided continue parameter is too old to display a consistent list result."
 
 
 class _RemainingList(Struct, frozen=True):
-    """A list whose next page begins at `start`."""
-
     objects: list[Json]
     revision: int
     start: int
 
 
 class Lists:
-    """Answers lists, and keeps the objects of a list for its later pages."""
-
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._numbers = count(1)
         self._remaining: dict[str, _RemainingList] = {}
 
     def page(self, call: Call) -> tuple[list[Json], Json]:
-        """Return the objects of a page and the list's metadata; raises a 410 for an old token."""
+        """Return a page's objects and metadata; raises a 410 for an old token."""
         limit = whole_number(call.query, "limit")
         token = call.query.get("continue")
         if not token:
@@ -82,7 +74,7 @@ def whole_number(query: Mapping[str, str], name: str) -> int:
 
 _DEFAULT_TIMEOUT = 2400
 BOOKMARK_SECONDS = 60
-# The last bookmark is sent this long before the watch's deadline, so that the client can continue.
+# The last bookmark comes this long before the deadline, so that the client can continue.
 _BEFORE_DEADLINE = 2
 
 
@@ -90,8 +82,8 @@ class Watch(Struct, frozen=True):
     """The parameters of a watch.
 
     `since` is a revision, or None to begin with the current objects; `timeout` is real seconds.
-    `include` is what tables contain of objects, and empty for no tables. An event has a `type`
-    (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and an `object`.
+    `include` is what tables contain of objects, empty for no tables. An object that begins to match
+    the selectors is ADDED, one that ceases to match is DELETED.
     """
 
     target: Target
@@ -102,7 +94,7 @@ class Watch(Struct, frozen=True):
     include: str
 
     def initial_events(self, store: ObjectStore) -> list[Json]:
-        """Return the current objects or the changes since; an ERROR if those are forgotten."""
+        """Return the current objects or the changes since; an ERROR if those are gone."""
         if self.since is None:
             objects = store.items(self.target.resource, self.target.namespace)
             return [_event("ADDED", obj) for obj in self.selection.select(objects)]
@@ -117,7 +109,6 @@ class Watch(Struct, frozen=True):
         return [event for event in events if event is not None]
 
     def bookmark(self, store: ObjectStore) -> Json:
-        """Return the event that tells the client the current version."""
         resource = self.target.resource
         metadata = {"resourceVersion": str(store.revision), "creationTimestamp": None}
         bookmark = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
@@ -169,7 +160,6 @@ def watch_of(call: Call) -> Watch:
 async def follow(
     store: ObjectStore, watch: Watch, *, bookmark_seconds: float
 ) -> AsyncGenerator[list[Json]]:
-    """Yield events in batches until the watch's timeout."""
     loop = asyncio.get_running_loop()
     queue = asyncio.Queue[Change]()
 
@@ -197,7 +187,7 @@ async def follow(
 
 
 async def _next_changes(queue: asyncio.Queue[Change], seconds: float) -> list[Change]:
-    """Return all queued changes, after waiting at most so many seconds for the first."""
+    """Return all queued changes, after waiting this long for the first."""
     changes = list[Change]()
     with suppress(TimeoutError):
         async with asyncio.timeout(max(seconds, 0)):

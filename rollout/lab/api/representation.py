@@ -1,7 +1,4 @@
-"""The form of an answer: objects, or the tables that `kubectl get` shows.
-
-A real server renders these tables itself. A column is a path to a field, or a function.
-"""
+"""The form of an answer: objects, or the tables that `kubectl get` shows."""
 
 import zlib
 from collections.abc import Callable, Iterable
@@ -36,10 +33,7 @@ Cell = Callable[[Json, datetime], object]
 
 
 class PrinterColumn(NamedTuple):
-    """A column whose source is a path or a function; `absent` is the text for no value.
-
-    Columns of `priority` 1 appear in wide output only.
-    """
+    """A column; `absent` is the text for no value, `priority` 1 is for wide output."""
 
     name: str
     source: str | Cell
@@ -47,7 +41,6 @@ class PrinterColumn(NamedTuple):
     priority: int = 0
 
     def definition(self) -> Json:
-        """Return the column's definition in a Table."""
         return {
             "name": self.name,
             "type": "string",
@@ -66,7 +59,7 @@ class PrinterColumn(NamedTuple):
 
 
 def _since(path: str) -> Cell:
-    """Return a cell for the time since a timestamp, in the largest unit that it has twice."""
+    """Return a cell for the time since, in the largest unit that it has twice."""
 
     def age(obj: Json, now: datetime) -> str:
         text = field_of(obj, path)
@@ -82,7 +75,6 @@ def _since(path: str) -> Cell:
 
 
 def _ratio(count: str, total: str) -> Cell:
-    """Return a cell for two counts: `2/3`."""
     return lambda obj, _now: f"{field_of(obj, count) or 0}/{field_of(obj, total) or 0}"
 
 
@@ -175,7 +167,7 @@ _COLUMNS: Final[dict[Resource, tuple[PrinterColumn, ...]]] = {
 
 
 JSON = "application/json"
-# As on a real server, smaller answers are not compressed, and others at the fastest level.
+# Smaller answers are not compressed.
 _COMPRESSION_THRESHOLD = 128 * 1024
 _COMPRESSION_LEVEL = 1
 _GZIP_WINDOW = 31
@@ -183,12 +175,12 @@ _META = {"apiVersion": "meta.k8s.io/v1"}
 
 
 def object_inclusion(call: Call) -> str:
-    """Return what the requested table contains of its objects; empty if no table is requested."""
+    """Return what the requested table includes of objects; empty for no table."""
     return call.query.get("includeObject", "Metadata") if "as=Table" in call.accept else ""
 
 
 def object_body(resource: Resource, obj: Json, now: datetime, include: str) -> Json:
-    """Return an object, or a table of it if `include` is not empty; a Status stays a Status."""
+    """Return an object, or a table if `include` is set; a Status stays a Status."""
     if not include or obj.get("kind") == "Status":
         return obj
     metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
@@ -198,7 +190,6 @@ def object_body(resource: Resource, obj: Json, now: datetime, include: str) -> J
 def list_body(
     resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str
 ) -> Json:
-    """Return a page of a list, or a table of it if `include` is not empty."""
     if include:
         return _table(resource, objects, metadata=metadata, now=now, include=include)
     return {
@@ -235,12 +226,11 @@ def _table(
 
 
 def encode_body(body: Any) -> bytes:
-    """Return the body as JSON, with a newline at the end as real servers send it."""
     return msgspec.json.encode(body) + b"\n"
 
 
 def compress(payload: bytes, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
-    """Return the payload, compressed if it is large and the client accepts that, and headers."""
+    """Return the payload, compressed if that is worth it, and headers."""
     if len(payload) < _COMPRESSION_THRESHOLD or "gzip" not in accept_encoding:
         return payload, {}
     packed = zlib.compress(payload, _COMPRESSION_LEVEL, _GZIP_WINDOW)

@@ -1,4 +1,4 @@
-"""Requests: a URL parsed into verb, resource, namespace and name, and the log of all requests."""
+"""Requests: a URL parsed into verb, resource, namespace and name, and their log."""
 
 import re
 from collections import deque
@@ -21,8 +21,6 @@ NOTHING: Final = Resource("", "", "")
 
 
 class Target(Struct, frozen=True):
-    """What a request is about."""
-
     verb: str
     path: str
     resource: Resource = NOTHING
@@ -32,14 +30,12 @@ class Target(Struct, frozen=True):
 
     @property
     def plural(self) -> str:
-        """The resource with its subresource: `pods`, `pods/eviction` or empty."""
         if self.subresource:
             return f"{self.resource.plural}/{self.subresource}"
         return self.resource.plural
 
 
-# Group, version, namespace, plural, name and subresource. A namespace itself is cluster-scoped, and
-# its subresource `status` is no resource in it.
+# A namespace itself is cluster-scoped, and its subresource `status` is no resource in it.
 _ADDRESS: Final = re.compile(
     r"/(?:api|apis/([^/]+))/([^/]+)"
     r"(?:/namespaces/([^/]+)(?=/(?!status)[^/]))?"
@@ -82,8 +78,6 @@ def _verb(method: str, query: Mapping[str, str], *, is_object: bool, subresource
 
 
 class Call(Struct, frozen=True):
-    """One request, read from the wire."""
-
     target: Target
     query: Mapping[str, str]
     accept: str = ""
@@ -102,7 +96,7 @@ class Call(Struct, frozen=True):
 
 
 class RequestRecord(Struct, frozen=True):
-    """One request and its answer; `at` is monotonic seconds, `status` is 0 without an answer."""
+    """A request and its answer; `at` is monotonic seconds, `status` 0 means none."""
 
     at: float
     method: str
@@ -124,7 +118,6 @@ class RequestLog(deque[RequestRecord]):
         super().__init__(maxlen=50_000)
 
     def asked(self, verb: str, plural: str = "", name: str = "") -> list[RequestRecord]:
-        """Return the records of a verb on a resource (`pods`, `pods/eviction`) or on one object."""
         return [
             record
             for record in self

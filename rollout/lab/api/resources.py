@@ -1,5 +1,3 @@
-"""The resources that the lab serves, in one table for routing, discovery, rights and the store."""
-
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -9,7 +7,7 @@ _ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 class Resource(Struct, frozen=True, eq=False):
-    """One kind of object. The constants below are the only instances, so identity is equality."""
+    """A kind of object. Only the constants below exist, so identity is equality."""
 
     group: str
     plural: str
@@ -22,7 +20,6 @@ class Resource(Struct, frozen=True, eq=False):
 
     @property
     def api_version(self) -> str:
-        """The group and version: `v1`, `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -31,14 +28,12 @@ class Resource(Struct, frozen=True, eq=False):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-# The verbs of each subresource.
 SUBRESOURCES: Final = {
     "eviction": ("create",),
     "scale": ("get", "patch", "update"),
     "status": ("get", "patch", "update"),
 }
 _SCALED: Final = ("scale", "status")
-# The kinds of bodies of subresources that have their own.
 _BODIES: Final = {
     "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
@@ -69,7 +64,7 @@ BUDGETS = Resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb
 VOLUMEATTACHMENTS = Resource(
     "storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False
 )
-# Objects of manifests that are only stored: the lab knows no RBAC, and no CronJob starts a Job.
+# Only stored: the lab knows no RBAC, and no CronJob starts a Job.
 SERVICE_ACCOUNTS = Resource("", "serviceaccounts", "ServiceAccount", "sa", subresources=())
 CRON_JOBS = Resource("batch", "cronjobs", "CronJob", "cj")
 NETWORK_POLICIES = Resource(
@@ -81,13 +76,13 @@ CLUSTER_ROLES = Resource(_RBAC, "clusterroles", "ClusterRole", subresources=(), 
 CLUSTER_ROLE_BINDINGS = Resource(
     _RBAC, "clusterrolebindings", "ClusterRoleBinding", subresources=(), namespaced=False
 )
-# Objects of storage that runs on the cluster's nodes. Tests change them as its operator would.
+# Storage that runs on the cluster's nodes. Tests change it as its operator would.
 REPLICAS = Resource("longhorn.io", "replicas", "Replica", version="v1beta2")
 LONGHORN_SETTINGS = Resource(
     "longhorn.io", "settings", "Setting", subresources=(), version="v1beta2"
 )
 CEPH_CLUSTERS = Resource("ceph.rook.io", "cephclusters", "CephCluster")
-# Databases as CloudNativePG runs them: the lab has an operator for them.
+# Databases of CloudNativePG, which the lab's own operator runs.
 CLUSTERS = Resource("postgresql.cnpg.io", "clusters", "Cluster")
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
@@ -98,7 +93,6 @@ ACCESS_REVIEWS = Resource(
     verbs=("create",),
 )
 
-# Access reviews are answered but not stored.
 SERVED: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Resource))
 STORED: Final = tuple(resource for resource in SERVED if resource is not ACCESS_REVIEWS)
 
@@ -112,7 +106,7 @@ _FIXED: Final[dict[str, dict[str, Any]]] = {
 
 
 def discovery(path: str) -> dict[str, Any] | None:
-    """Return the discovery document at a path such as `/version` or `/apis`; None for others."""
+    """Return a discovery document such as `/version` or `/apis`; None for others."""
     if path in _FIXED:
         return _FIXED[path]
     match path.split("/"):
@@ -127,7 +121,6 @@ def discovery(path: str) -> dict[str, Any] | None:
 
 
 def _groups(below: list[str]) -> dict[str, Any] | None:
-    """Return all groups, one group, or the resources of a group's version."""
     groups = {resource.group: resource.version for resource in SERVED if resource.group}
     match below:
         case []:
@@ -184,7 +177,6 @@ def _discovery_entries(resource: Resource) -> Iterable[dict[str, Any]]:
 
 
 def _openapi_paths() -> dict[str, Any]:
-    """Return where the OpenAPI document of each version is, which is the same for all."""
     paths = {}
     for resource in SERVED:
         prefix = "apis" if resource.group else "api"
@@ -194,7 +186,7 @@ def _openapi_paths() -> dict[str, Any]:
 
 
 def _openapi() -> dict[str, Any]:
-    """Return the smallest document that makes clients leave validation to the server."""
+    """Return the smallest document that leaves validation to the server."""
     parameters = [
         {"name": name, "in": "query", "schema": {"type": "string"}}
         for name in ("dryRun", "fieldValidation")

@@ -35,7 +35,7 @@ def patch_scale(writer: Writer, call: Call, patch: Any) -> Json:
 
 
 def update_scale(writer: Writer, call: Call, scale: Json) -> Json:
-    """Replace the Scale of a workload; raises a 409 for another version, a 422 below 0."""
+    """Replace a Scale; raises a 409 for another version, a 422 below 0."""
     target = call.target
     workload = writer.current(target.resource, target.name, target.namespace)
     metadata = scale.get("metadata") or {}

@@ -1,6 +1,6 @@
-"""Label and field selectors, which are parsed once per request.
+"""Label and field selectors, parsed once per request.
 
-The product's parser reads label selectors, so that client and server agree about them.
+The product's parser reads label selectors, so that client and server agree.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 
 
 def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector selects these labels; an empty one selects all, None selects none."""
+    """Whether a LabelSelector selects these; an empty one does, None does not."""
     if selector is None:
         return False
     match_labels: Json = selector.get("matchLabels") or {}
@@ -53,7 +53,7 @@ _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
 
 
 class _FieldTerm(Struct, frozen=True):
-    """One term of a field selector; `equals` is false for `!=`."""
+    """One term; `equals` is false for `!=`."""
 
     path: str
     value: str
@@ -66,7 +66,7 @@ class _FieldTerm(Struct, frozen=True):
 
 def _field_value(obj: Json, path: str) -> Any:
     if path == "source":
-        # A real server finds the component that reports an Event in either of two fields.
+        # Two fields may name the component that reports an Event.
         return field_of(obj, "source.component") or obj.get("reportingComponent")
     if path == "spec.unschedulable":
         return "true" if field_of(obj, path) else "false"

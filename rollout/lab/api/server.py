@@ -1,8 +1,4 @@
-"""The API server: a listener, its connections, and what faults do to them.
-
-Everything runs in the event loop that also owns the store. A fault may replace the answer to a
-request or to a watch.
-"""
+"""The API server: a listener, its connections, and what faults do to them."""
 
 import asyncio
 import socket
@@ -33,10 +29,7 @@ _WITHOUT_ANSWER = frozenset({FaultAnswer.HANG, FaultAnswer.OUTAGE, FaultAnswer.D
 
 
 class ApiServer:
-    """Serves the store over HTTPS to clients with the token.
-
-    `faults`, `access` and `requests` may be read and changed at any time from the event loop.
-    """
+    """Serves the store over HTTPS, in the event loop that owns the store."""
 
     def __init__(
         self,
@@ -76,7 +69,7 @@ class ApiServer:
         self.come_back()
 
     async def stop(self) -> None:
-        """Close the listener and every connection for good; an outage does not end any more."""
+        """Close everything for good; an outage does not end any more."""
         self._stopped = True
         if self._outage is not None:
             self._outage.cancel()
@@ -87,7 +80,7 @@ class ApiServer:
             self._reservation.close()
 
     async def go_away(self) -> None:
-        """Be unreachable: refuse new connections and break open ones."""
+        """Refuse new connections and break open ones."""
         self._listener.break_off()
         await self._listener.wait_for_handshakes()
         self.cut_connections()
@@ -107,7 +100,7 @@ class ApiServer:
     async def outage(self, seconds: float | None, *, refused: int = 0) -> None:
         """Be unreachable for simulated seconds, or with None until `come_back`.
 
-        Afterwards refuse so many requests, as a server that has not read the roles yet.
+        Afterwards refuse this many requests.
         """
         await self.go_away()
         self.access.not_ready_for = refused
@@ -160,7 +153,6 @@ class ApiServer:
         response.enable_chunked_encoding()
         bookmark_seconds = self._clock.scaled(BOOKMARK_SECONDS)
         batches = follow(self.store, watch, bookmark_seconds=bookmark_seconds)
-        # The client may leave at any time.
         with suppress(ConnectionResetError):
             await response.prepare(request)
             async with aclosing(batches):
@@ -207,7 +199,7 @@ class ApiServer:
             return refused(refusal)
 
     def _date(self) -> str:
-        """Return the Date header in the lab's time; aiohttp would send this machine's."""
+        """Return the Date header; aiohttp would send this machine's time."""
         return format_datetime(self._clock.now(), usegmt=True)
 
     def _log(self, request: web.BaseRequest, call: Call, status: int) -> None:
@@ -224,10 +216,7 @@ class ApiServer:
 
 
 class _TrackingServer(web.Server):
-    """Knows its connections until they are closed.
-
-    aiohttp's own server forgets a connection whose client has yet to close it.
-    """
+    """Knows its connections until they close; aiohttp forgets them before."""
 
     def __init__(self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
         super().__init__(handle, handler_cancellation=True, access_log=None)
@@ -258,14 +247,13 @@ async def _respond_cut(
 
 
 async def _break_connection(request: web.BaseRequest) -> None:
-    """Break the connection and never return, because the server then cancels the handler."""
+    """Break the connection and never return: the server then cancels the handler."""
     if request.transport is not None:
         request.transport.abort()
     await asyncio.get_running_loop().create_future()
 
 
 def _line(store: ObjectStore, watch: Watch, event: Json) -> bytes:
-    """Return one line of a watch, with a table instead of the object if the watch asks for it."""
     if event["type"] == "ERROR" or not watch.include:
         return encode_body(event)
     table = object_body(watch.target.resource, event["object"], store.now(), watch.include)

@@ -1,7 +1,6 @@
-"""The Status answers of a real API server, word for word where a recording has them.
+"""The Status answers of a real API server, word for word from recordings.
 
-Clients decide by code, reason and causes, and people read the message. One function per refusal
-keeps all four together.
+Each refusal is one function, as clients decide by code, reason and causes.
 """
 
 from collections.abc import Iterable
@@ -10,7 +9,6 @@ from typing import Final
 from rollout.lab.api.resources import Resource
 from rollout.lab.api.store import Json
 
-# By reason; an internal error of the server may have none.
 CODES: Final = {
     "BadRequest": 400,
     "Unauthorized": 401,
@@ -42,10 +40,7 @@ def cause(reason: str, message: str, field: str = "") -> Json:
 
 
 class StatusError(Exception):
-    """A refusal, which the client gets as a Status object.
-
-    `retry_seconds` is also sent as the header Retry-After.
-    """
+    """A refusal; `retry_seconds` is also sent as the header Retry-After."""
 
     def __init__(
         self, reason: str, message: str, details: Json | None = None, *, retry_seconds: int = 0
@@ -76,10 +71,7 @@ def evicted() -> Json:
 
 
 def _details(resource: Resource, name: str, causes: Iterable[Json] = (), kind: str = "") -> Json:
-    """Return the details of a refusal.
-
-    `kind` is the plural as a rule, and the kind if the content of an object is refused.
-    """
+    """Return the details; `kind` is the plural, or the kind for refused content."""
     details = {
         "name": name,
         "group": resource.group,
@@ -143,7 +135,6 @@ def _conflict(subject: str, why: str, details: Json) -> StatusError:
 
 
 def stale_version(resource: Resource, name: str) -> StatusError:
-    """Refuse an update that is based on an older version of the object."""
     return _conflict(_quote(resource, name), STALE, _details(resource, name))
 
 
@@ -169,12 +160,11 @@ def expired(message: str) -> StatusError:
 
 
 def unsupported_media_type() -> StatusError:
-    """Refuse a body in an unknown encoding, in the words of a real server's client library."""
     return StatusError("UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def invalid(resource: Resource, name: str, causes: Iterable[Json]) -> StatusError:
-    """Refuse an object with a cause per broken rule; the message names each rule once."""
+    """Refuse an object with a cause per broken rule."""
     causes = list(causes)
     sentences = list(dict.fromkeys(f"{broken['field']}: {broken['message']}" for broken in causes))
     text = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
@@ -188,7 +178,6 @@ def server_error(message: str) -> StatusError:
 
 
 def budget_refuses(why: str, *, retry_seconds: int = 0) -> StatusError:
-    """Refuse an eviction that a disruption budget does not allow."""
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     details = {"causes": [cause("DisruptionBudget", why)]}
     return StatusError("TooManyRequests", message, details, retry_seconds=retry_seconds)

@@ -1,8 +1,7 @@
-"""The cluster's objects: an ordered, versioned collection per resource, like etcd.
+"""The cluster's objects: an ordered, versioned collection per resource.
 
-All readers in the lab (API, world, scoreboard) share the stored dictionaries, which are immutable
-by convention: to change an object, build a new dictionary that shares the unchanged parts and `put`
-it. The store knows nothing about rights, deletion grace or defaults.
+All readers share the stored dictionaries, which are never changed: build a new one that shares the
+unchanged parts, and `put` it. Rights, grace and defaults are applied elsewhere.
 """
 
 from bisect import bisect_left, insort
@@ -42,8 +41,8 @@ class Change(Struct, frozen=True):
         return before is None or self.gone or any(view(before) != view(self.obj) for view in views)
 
 
-# Objects are indexed by (namespace, label, value), and pods also by ("", "owner", UID) and
-# ("", "node", name). An empty label stands for all pods of a namespace.
+# Objects are indexed by (namespace, label, value), and pods also by ("", "owner", UID) and ("",
+# "node", name). An empty label stands for all pods of a namespace.
 IndexKey = tuple[str, str, str]
 
 
@@ -66,7 +65,7 @@ def _index_keys_of_budget(budget: Json) -> list[IndexKey]:
     return [(budget["metadata"].get("namespace", ""), label, value)]
 
 
-# With tens of thousands of pods, a scan of all for each ReplicaSet or budget would take too long.
+# Without it, each ReplicaSet or budget would scan tens of thousands of pods.
 _INDEXED: Final[Mapping[Resource, Callable[[Json], list[IndexKey]]]] = {
     PODS: _index_keys_of_pod,
     BUDGETS: _index_keys_of_budget,
@@ -78,7 +77,7 @@ class CompactedError(Exception):
 
 
 def key_of(name: str, namespace: str = "") -> str:
-    """Return the key that orders lists, which is etcd's, as on a real server."""
+    """Return the key that orders lists, which is etcd's."""
     return f"{namespace}/{name}" if namespace else name
 
 
@@ -89,7 +88,7 @@ def object_key(obj: Json) -> str:
 
 def timestamp(moment: datetime) -> str:
     """Return a time in UTC as metadata has it, in whole seconds."""
-    # `strftime` takes ten times as long, and this runs for every change of an object.
+    # `strftime` takes ten times as long, and this runs for every change.
     return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
 
@@ -119,10 +118,9 @@ class _Collection:
 
 
 class ObjectStore:
-    """All objects of the cluster, their versions, and the recent history of changes.
+    """All objects, their versions, and the latest `history` changes.
 
-    `history` is how many changes are kept for watches and for pages of older lists. `now` returns
-    UTC. Only one event loop may use the store.
+    `now` returns UTC. Only one event loop may use the store.
     """
 
     def __init__(self, *, now: Callable[[], datetime], history: int = 50_000) -> None:
@@ -149,12 +147,12 @@ class ObjectStore:
         return [self._collections[PODS].objects[key] for key in keys]
 
     def lookup(self, resource: Resource, *index_keys: IndexKey) -> list[Json]:
-        """Return the objects at the index key that has the fewest, in order of arrival."""
+        """Return the objects at the key that has the fewest, in order of arrival."""
         entries = [self._index.get((resource, index_key), {}) for index_key in index_keys]
         return [self._collections[resource].objects[key] for key in min(entries, key=len)]
 
     def create(self, resource: Resource, obj: Json) -> Json:
-        """Store a new object, with name (from generateName), uid, creation time and version set."""
+        """Store a new object; sets name (by generateName), UID, time and version."""
         metadata = dict(obj.get("metadata") or {})
         namespace = metadata.get("namespace", "")
         if not metadata.get("name"):
@@ -167,7 +165,7 @@ class ObjectStore:
         return self._write(resource, key, {**typed, "metadata": metadata})
 
     def put(self, resource: Resource, obj: Json) -> Json:
-        """Replace a stored object; an unchanged object keeps its version and causes no event."""
+        """Replace an object; an unchanged one keeps its version and causes no event."""
         key = object_key(obj)
         current = self._collections[resource].objects[key]
         version = current["metadata"]["resourceVersion"]
@@ -182,33 +180,25 @@ class ObjectStore:
         self._write(resource, key, self._collections[resource].objects[key], gone=True)
 
     def subscribe(self, observer: Callable[[Change], None]) -> None:
-        """Call `observer` synchronously after every change.
-
-        A change that an observer makes itself is announced after all have seen the current one.
-        """
+        """Call `observer` synchronously after every change, in the order of changes."""
         self._observers.append(observer)
 
     def unsubscribe(self, observer: Callable[[Change], None]) -> None:
         self._observers.remove(observer)
 
     def changes_since(self, revision: int, resource: Resource) -> list[Change]:
-        """Return the changes of a resource after a revision, oldest first.
-
-        Raises:
-            CompactedError: the history since the revision is no longer kept.
-        """
+        """Return the changes since, oldest first; raises CompactedError."""
         if revision < self.compacted:
             raise CompactedError(f"{revision} < {self.compacted}")
         newer = takewhile(lambda change: change.revision > revision, reversed(self._history))
         return [change for change in newer if change.resource is resource][::-1]
 
     def compact(self) -> None:
-        """Forget the history: older watches and pages are answered with 410 Gone."""
+        """Forget the history: older watches and pages get a 410."""
         self._history.clear()
         self.compacted = self.revision
 
     def free_name(self, resource: Resource, prefix: str, namespace: str, draw: Random) -> str:
-        """Return a generated name that no object of the namespace has."""
         while True:
             name = prefix + "".join(draw.choices(ALPHABET, k=5))
             if self.get(resource, name, namespace) is None:
@@ -256,7 +246,7 @@ class ObjectStore:
         while len(self._history) > self._limit:
             self.compacted = self._history.popleft().revision
         self._unannounced.append(change)
-        # An observer may write: its change waits here, so that all observers see changes in order.
+        # An observer may write: its change waits here until all have seen the current one.
         if self._announcing:
             return
         self._announcing = True

@@ -1,7 +1,4 @@
-"""What a server refuses to store: the rules that rollout or kubectl can break. Pure.
-
-Each rule yields causes, and all causes become one 422.
-"""
+"""What a server refuses to store, as far as rollout or kubectl can do it. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -32,7 +29,7 @@ _IMMUTABLE: Final = "Forbidden: field is immutable when `immutable` is set"
 
 
 def check(resource: Resource, obj: Json, current: Json | None = None) -> None:
-    """Raise a 422 unless the object may be created, or may replace the current object."""
+    """Raise a 422 with all causes unless the object may be stored."""
     metadata = obj["metadata"]
     causes: list[Json] = []
     if current is None:
@@ -48,7 +45,7 @@ def check(resource: Resource, obj: Json, current: Json | None = None) -> None:
 
 
 def _check_claims(obj: Json) -> Iterator[Json]:
-    """Refuse pods with ResourceClaims, which would wait for ever because nothing allocates them."""
+    """Refuse pods with ResourceClaims, which nothing would allocate."""
     for path in ("spec.resourceClaims", "spec.template.spec.resourceClaims"):
         if field_of(obj, path):
             yield cause("FieldValueForbidden", "Forbidden: the lab has no ResourceClaims", path)

@@ -1,7 +1,7 @@
-"""Create, update, patch and delete: what a client's write does to the store.
+"""Create, update, patch and delete.
 
-Everything here is synchronous: a write is one step of the event loop, and nothing changes an object
-between its reading and its replacement. A dry run does the same without the store.
+A write is one step of the event loop: nothing changes an object between its reading and its
+replacement. A dry run does the same without the store.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,6 @@ from rollout.lab.objects import status_of, with_metadata
 _OTHER_NAMESPACE: Final = (
     "the namespace of the provided object does not match the namespace sent on the request"
 )
-# Metadata fields that clients cannot set.
 _SERVER_OWNED = (
     "uid",
     "creationTimestamp",
@@ -42,9 +41,8 @@ _SERVER_OWNED = (
     "generation",
     "managedFields",
 )
-# An update of these must name the version that it is based on.
+# An update of these must name a version.
 _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
-# An update creates one of these if it does not exist.
 _CREATED_BY_UPDATE = frozenset({LEASES, EVENTS})
 
 
@@ -83,7 +81,7 @@ class Writer:
         return obj
 
     def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
-        """Refuse new content if the namespace does not exist (404) or is terminating (403)."""
+        """Raise a 404 if the namespace does not exist, a 403 if it is terminating."""
         if self.current(NAMESPACES, namespace, "")["metadata"].get("deletionTimestamp"):
             raise namespace_terminating(resource, name, namespace)
 
@@ -112,7 +110,6 @@ class Writer:
         return with_metadata(obj, name=name, uid=str(uuid4()), creationTimestamp=now)
 
     def update(self, call: Call, body: Json) -> Json:
-        """Replace an object, or create it if its kind allows that (PUT)."""
         target = call.target
         resource = target.resource
         metadata = body.get("metadata") or {}
@@ -135,7 +132,6 @@ class Writer:
         return self.replace(call, current, body)
 
     def is_created_by_update(self, target: Target) -> bool:
-        """Whether the object does not exist and an update would create it."""
         if target.resource not in _CREATED_BY_UPDATE:
             return False
         return self._store.get(target.resource, target.name, target.namespace) is None
@@ -162,7 +158,7 @@ class Writer:
         return put_or_remove(self._store, resource, obj) or obj
 
     def delete_object(self, resource: Resource, current: Json, options: DeleteOptions) -> Json:
-        """Delete an object, and return it as the deletion leaves it or last found it."""
+        """Delete an object, and return what remains or its last form."""
         check_uid(resource, current, options.uid)
         now = self._store.now()
         after = deleted_form(resource, current, now, grace_seconds=options.grace_seconds)
@@ -189,7 +185,7 @@ def check_uid(resource: Resource, current: Json, uid: str) -> None:
 
 
 def _without_protected_changes(target: Target, current: Json, wanted: Json) -> Json:
-    """Return the wanted object with everything as it was that this write may not change."""
+    """Return the wanted object without the changes that this write may not make."""
     before = current["metadata"]
     metadata = dict(wanted.get("metadata") or {})
     for field in (*_SERVER_OWNED, "namespace"):
@@ -199,7 +195,7 @@ def _without_protected_changes(target: Target, current: Json, wanted: Json) -> J
     metadata["name"] = before["name"]
     obj = wanted
     if "status" in target.resource.subresources:
-        # A subresource changes only the status, and the object itself everything else.
+        # A subresource changes only the status, the object itself everything else.
         obj = {**current, "status": status_of(wanted)}
         if not target.subresource:
             obj = {**wanted, "status": status_of(current)}
@@ -208,12 +204,12 @@ def _without_protected_changes(target: Target, current: Json, wanted: Json) -> J
     return {**obj, "metadata": metadata}
 
 
-# The parts whose field managers are kept. Unlike on a real server, `fieldsV1` has only one level.
+# Unlike on a real server, `fieldsV1` has only one level.
 _MANAGED: Final = {LEASES: ("spec", "annotations", "labels"), NODES: ("annotations",)}
 
 
 def with_managers(call: Call, current: Json, obj: Json, now: str) -> Json:
-    """Return a Lease or a Node with its field managers; `now` is the server's time, RFC 3339."""
+    """Return a Lease or a Node with its field managers; `now` is RFC 3339."""
     resource = call.target.resource
     before = _managed_fields(resource, current)
     after = _managed_fields(resource, obj)
@@ -256,9 +252,9 @@ _MERGE_KEYS: Final = {
 
 
 def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
-    """Return the object after a merge patch or a strategic merge patch; raises a 415 or a 400.
+    """Return the object after a merge or strategic merge; raises a 415 or a 400.
 
-    A strategic merge merges the lists above by their keys and replaces other lists, such as taints.
+    A strategic merge merges the lists above by their keys and replaces others, such as taints.
     Directives (`$patch`) are ignored.
     """
     if media_type not in {MERGE, STRATEGIC}:

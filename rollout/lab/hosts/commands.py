@@ -2,11 +2,8 @@
 
 A scenario may declare answers (`commands`). Any other line is a constant script of rollout or of
 its playbooks, recognized by a pattern, or plain commands joined by `;`, `&&` and `||`. There is no
-shell.
-
-The scripts of the probe, of doctor and of the update check have sections that name most of the
-programs to run. These run here too, and sections that need a shell are simulated. `tests/lab/hosts`
-compares the answers with those of a real shell.
+shell: sections of scripts that need one are simulated. `tests/lab/hosts` compares the answers with
+a real shell's.
 """
 
 import re
@@ -59,7 +56,7 @@ class _ProbeOutput:
         self.err += output.err
 
     def is_skipped_by_script(self, tool: str) -> bool:
-        """Whether the script leaves a tool out, because of what others before it did."""
+        """Whether the script leaves a tool out because of an earlier one's answer."""
         if tool in ("rpm-ostree", "bootc"):
             return False
         without_sudo = tool.removeprefix("sudo-")
@@ -103,7 +100,7 @@ async def _answer_section(
 
 
 async def _run_tool(session: ShellSession, output: _ProbeOutput, tool: re.Match[str]) -> None:
-    """Run one of the tools that report whether an update is staged, unless the script skips it."""
+    """Run a tool that reports a staged update, unless the script skips it."""
     name, seconds, command = tool.groups()
     if output.is_skipped_by_script(name):
         return
@@ -126,7 +123,7 @@ def _is_engine_status(text: str) -> bool:
 
 
 async def _run_own_command(session: ShellSession, line: str) -> str:
-    """Return the end of the output of the operator's own command, and its exit status."""
+    """Return the end of the own command's output, and its exit status."""
     result = CommandOutput(NOT_FOUND)
     match = _OWN_COMMAND.search(line)
     if match is not None:
@@ -204,7 +201,7 @@ def _rpm_ostree_lock(session: ShellSession) -> str:
     return "locked\n" if _read_files(session, STAGED_LOCK) else ""
 
 
-# How sections are answered that need a shell.
+# Sections that need a shell.
 _TEXTS: Final[Mapping[str, Callable[[ShellSession], str]]] = {
     "update-conf": _update_conf,
     "clock": _clock,
@@ -225,7 +222,7 @@ _SIMULATED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]
 
 
 async def _check_for_update(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """Answer the script that starts an update check with the first tool that succeeds."""
+    """Answer the script of an update check: the first tool that succeeds ends it."""
     err = ""
     statuses = dict[str, int]()
     status = 0
@@ -316,7 +313,6 @@ async def _undo_rollback(session: ShellSession, _match: re.Match[str]) -> Comman
 
 
 async def _show_units(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """Return the states of units in the form that the playbook for new hosts uses."""
     out = ""
     for name in match[1].split():
         enabled = await session.run(("systemctl", "is-enabled", name))
@@ -339,7 +335,7 @@ _SCRIPTS: Final = (
 
 
 async def _run_commands(session: ShellSession, line: str) -> CommandOutput:
-    """Run commands joined by `;`, `&&` and `||`, and refuse lines that need more of a shell.
+    """Run commands joined by operators; refuse what only a shell can run.
 
     Variables have the values of os-release, which the playbooks' lines source.
     """
@@ -366,7 +362,6 @@ async def _run_commands(session: ShellSession, line: str) -> CommandOutput:
 
 
 def _is_next_due(operator: str, status: int) -> bool:
-    """Whether the command after an operator runs, given the exit status before it."""
     match operator:
         case "&&":
             return status == 0
@@ -377,7 +372,7 @@ def _is_next_due(operator: str, status: int) -> bool:
 
 
 def _tokens(line: str) -> list[str]:
-    """Return words and operators, ended by `;`; none if only a shell can read the line."""
+    """Return words and operators, ended by `;`; none if only a shell can read it."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATOR_CHARACTERS)
     lexer.whitespace = " \t"
     lexer.whitespace_split = True

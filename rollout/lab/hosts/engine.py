@@ -1,8 +1,6 @@
 """A host's operating system: its release and its update-engine.
 
-One version string decides os-release and the image that the kubelet reports, so that both change
-together with a boot. The engine here has only its state and its sequence of operations; `Machine`
-drives it over time.
+One version decides os-release and the kubelet's image. `Machine` drives the engine over time.
 """
 
 from collections.abc import Mapping
@@ -84,7 +82,6 @@ def next_version(version: str) -> str:
 
 
 _PAYLOAD_BYTES: Final = 465_881_871
-# A download takes ten steps of an update.
 _STEP_SHARE = 0.1
 # The progress at which a faulty download fails or stalls.
 _FAULT_PROGRESS = 0.4
@@ -101,9 +98,9 @@ _NEXT: Final = {
 class UpdateEngine:
     """One host's update-engine.
 
-    `staged` is the version on the other partition with boot priority, `available` the version that
-    the update server offers. `marked` is the marker file in /run: a restarted engine is
-    `forgetful`, as it knows only that an update is staged and not its version.
+    `staged` is the version on the other partition with boot priority, `available` the one that the
+    update server offers. `marked` is the marker file in /run: a restarted engine is `forgetful`, as
+    it knows from this only that an update is staged.
     """
 
     operation: UpdateOperation = UpdateOperation.IDLE
@@ -128,8 +125,8 @@ class UpdateEngine:
     def status(self) -> tuple[int, float, UpdateOperation, str, int]:
         """Return what GetStatus returns, in the order of its signature `xdssx`.
 
-        That is the time of the last check in seconds since the epoch, the progress as a fraction,
-        the operation, the version, and its size in bytes.
+        The last check in seconds since the epoch, the progress as a fraction, the operation, the
+        version, and its size in bytes.
         """
         if self.forgetful:
             return 0, 0.0, self.operation, NO_VERSION, 0
@@ -141,10 +138,7 @@ class UpdateEngine:
         return self.last_checked, self.progress, self.operation, version, size
 
     def advance(self, now: int, fault: UpdateFault | None) -> bool:
-        """Take the next step of an update attempt, and return whether it continues.
-
-        `now` is in seconds since the epoch.
-        """
+        """Take an attempt's next step; return whether it continues. `now`: epoch."""
         match self.operation:
             case UpdateOperation.CHECKING if fault is UpdateFault.CHECK_FAILS:
                 self._enter(UpdateOperation.REPORTING_ERROR)
@@ -163,7 +157,6 @@ class UpdateEngine:
         return self.operation not in (UpdateOperation.IDLE, UpdateOperation.NEED_REBOOT)
 
     def _download(self, fault: UpdateFault | None) -> None:
-        """Download another part, unless the fault stops the download midway."""
         if self.progress >= _FAULT_PROGRESS and fault is UpdateFault.DOWNLOAD_FAILS:
             self._enter(UpdateOperation.REPORTING_ERROR)
         elif self.progress >= _FAULT_PROGRESS and fault is UpdateFault.STALLS:
@@ -174,7 +167,7 @@ class UpdateEngine:
             self._enter(UpdateOperation.VERIFYING)
 
     def begin_attempt(self) -> bool:
-        """Start checking for an update; return False if the engine is busy or has staged one."""
+        """Start an update check; return False if busy, or if an update is staged."""
         if self.operation is not UpdateOperation.IDLE:
             return False
         self._enter(UpdateOperation.CHECKING)
@@ -188,13 +181,12 @@ class UpdateEngine:
         self.forgetful = False
 
     def restart(self) -> None:
-        """Restart the process within one boot; it remembers only what the marker file says."""
+        """Restart the process within one boot; it knows only the marker file."""
         self.forgetful = self.marked
         self.operation = UpdateOperation.NEED_REBOOT if self.marked else UpdateOperation.IDLE
         self.progress = 0.0
 
     def boot(self, version: str) -> None:
-        """Reset the engine after a boot of this version: nothing is staged, and /run is empty."""
         if version == self.available:
             self.available = None
         self.staged = None

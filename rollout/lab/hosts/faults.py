@@ -1,7 +1,4 @@
-"""What can be wrong with a simulated host.
-
-Scenario files set the fields under `faults:`, and tests replace the whole value on a running host.
-"""
+"""What can be wrong with a simulated host; tests replace the whole value."""
 
 from enum import StrEnum
 
@@ -55,10 +52,9 @@ class SshFault(StrEnum):
 class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that is wrong with one host; times are simulated seconds.
 
-    `inhibited`: an inhibitor blocks the shutdown. `shuts_down_after_seconds`: a shutdown is
-    scheduled, counted from the boot. `users` (such as `core pts/0`) are logged in until the first
-    reboot. `missing` are programs that the host does not have. `stages_again`: every boot stages
-    the next version.
+    `inhibited`: an inhibitor blocks the shutdown. `shuts_down_after_seconds` counts from the boot.
+    `users` (such as `core pts/0`) are logged in until the first reboot. `missing` are programs that
+    the host lacks. `stages_again`: every boot stages the next version.
     """
 
     reboot: RebootFault | None = None

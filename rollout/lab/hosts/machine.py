@@ -1,8 +1,7 @@
 """One simulated host: its state, and how it shuts down and boots.
 
-A machine knows nothing of SSH or Kubernetes. It changes its own state over simulated time and
-notifies its observers, which close ports, drop connections and stop kubelets. Everything runs in
-the lab's event loop.
+A machine knows nothing of SSH or Kubernetes. It changes over simulated time and notifies its
+observers. Everything runs in the lab's event loop.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ class Unit:
         return "failed" if self.failed else "inactive"
 
 
-# All units become active so many microseconds after the boot.
+# Microseconds from the boot until all units are active.
 _UNITS_BEGIN: Final = "8000000"
 
 
@@ -110,7 +109,7 @@ class Units:
 _VERSION: Final = "4081.2.0"
 _STEP_SECONDS: Final = 3
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
-# Folders of the simulated host that a boot empties.
+# A boot empties these.
 _VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108
 
 
@@ -128,7 +127,7 @@ class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answer to a command that the lab does not know, which may also reboot the host."""
+    """The answer to a command that the lab does not know; it may also reboot."""
 
     output: str = ""
     exit: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
@@ -159,20 +158,20 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Zincati on a host: before a reboot it requests a slot of this group by FleetLock."""
+    """Zincati requests a slot of this group by FleetLock before a reboot."""
 
     group: str = "default"
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of a host in its group or in an override; None keeps the earlier value.
+    """A host's settings in its group or an override; None keeps the earlier value.
 
     `flaps` lists changes of readiness: seconds after the node became ready, and whether it is Ready
-    from then on. `address_of` names the host whose address the kubelet reports as its own. `files`
-    exist from the start, and `boot_files` are written by every boot. `commands` are answers to
-    lines that the lab does not know. `agent`: FLUO's agent runs and withdraws its reboot request
-    after a reboot. `units` (such as `update-engine.service`) do not run. `previous` is the version
-    on the other partition or deployment.
+    from then on. `address_of` names the host whose address the kubelet reports. `files` exist from
+    the start; every boot writes `boot_files`. `commands` answer lines that the lab does not know.
+    `agent`: FLUO's agent runs and withdraws its reboot request after a reboot. `units` (such as
+    `update-engine.service`) do not run. `previous` is the version on the other partition or
+    deployment.
     """
 
     version: str | None = None
@@ -199,8 +198,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class HostEvent(StrEnum):
     """An event of a machine.
 
-    STOPPING: it has begun to shut down and accepts no new connections. DOWN: it is off, and nothing
-    on it runs. UP: it has booted. CHANGED: its faults were replaced.
+    STOPPING: it begins to shut down and accepts no new connections. DOWN: nothing runs. UP: it has
+    booted. CHANGED: its faults were replaced.
     """
 
     STOPPING = "stopping"
@@ -212,10 +211,10 @@ class HostEvent(StrEnum):
 class Machine:
     """The state of one host.
 
-    `machine_id` (32 hex digits) never changes, and `boot_id` (a UUID) changes with each boot.
-    `observers` are called in order. `run_as_root` has the commands that sudo allowed.
-    `previous_version` is the one beside the running one, empty without one. `booted_slot` is 0 or
-    1; the other one boots next if it holds a staged update, or if `boots_other`.
+    `machine_id` (32 hex digits) never changes, `boot_id` (a UUID) with each boot. `observers` are
+    called in order. `run_as_root` has the commands that sudo allowed. `previous_version` is the one
+    beside the running one, or empty. `booted_slot` is 0 or 1; the other one boots next if it holds
+    a staged update, or if `boots_other`.
     """
 
     def __init__(
@@ -229,16 +228,13 @@ class Machine:
         timings: HostTimings | None = None,
     ) -> None:
         self._rng = rng
-        # Identity.
         self.name = name
         self.address = address
         self.machine_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex
-        # Settings.
         self.settings = settings
         self.clock = clock
         self.timings = timings or HostTimings()
         self.faults = settings.faults or HEALTHY
-        # The operating system, its files, and the two slots.
         self.system = settings.system or System.FLATCAR
         self.units = Units(settings)
         self.boot_files = settings.boot_files
@@ -248,12 +244,10 @@ class Machine:
         self.booted_slot = 0
         self.boots_other = False
         self.update_engine = _update_engine(settings.update or Update(), clock.now())
-        # Power and boots.
         self.power = Power.RUNNING
         self.reboots = 0
         self.boot_id = self._new_boot_id()
         self.booted_at = clock.now()
-        # What goes on.
         self.observers: list[Callable[[HostEvent], None]] = []
         self.run_as_root: list[str] = []
         self.background: set[asyncio.Task[object]] = set()
@@ -261,7 +255,7 @@ class Machine:
 
     @property
     def running(self) -> bool:
-        """Whether the operating system runs, as it still does while the host shuts down."""
+        """Whether the system runs, as it still does while the host shuts down."""
         return self.power is not Power.OFF
 
     @property

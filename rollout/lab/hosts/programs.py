@@ -1,7 +1,4 @@
-"""The programs of a simulated host, with the options that rollout and its playbooks use.
-
-A scenario's `commands` declare answers to other commands, and `tests/e2e` has real hosts.
-"""
+"""The programs of a simulated host, as far as rollout and its playbooks use them."""
 
 import hashlib
 import json
@@ -27,18 +24,13 @@ _GIVES_UP_SECONDS: Final = 30
 
 
 async def _reboot_now(session: ShellSession, _words: Words) -> CommandOutput:
-    """Answer `reboot`, `systemctl reboot` and `shutdown -r now`."""
     if session.user != "root":
         return CommandOutput(1, err=f"Call to Reboot failed: {_UNAUTHORIZED}\n")
     session.machine.reboot()
     return CommandOutput()
 
 
-# Units.
-
-
 async def _systemctl(session: ShellSession, words: Words) -> CommandOutput:
-    """`systemctl reboot`, questions about units, and what changes them."""
     verb, *names = (word for word in words[1:] if not word.startswith("-"))
     if verb == "reboot":
         return await _reboot_now(session, words)
@@ -58,7 +50,7 @@ async def _systemctl(session: ShellSession, words: Words) -> CommandOutput:
 def _check_units(
     units: Units, names: Sequence[str], name: str, expected: str, *, failure: int
 ) -> CommandOutput:
-    """Print a property of units; the status is 0 if one of them has the expected value."""
+    """Print a property of units; the status is 0 if one has the expected value."""
     states = [units.properties(unit)[name] or "not-found" for unit in names]
     status = 0
     if expected not in states:
@@ -105,11 +97,11 @@ def _change(session: ShellSession, verb: str, name: str, *, now: bool) -> Comman
     return CommandOutput()
 
 
-# The bus: its policy admits root and the user core to update-engine.
+# The policy of the bus admits root and the user core to update-engine.
 
 
 def _why_engine_refuses(session: ShellSession) -> str:
-    """Return why a call to update-engine fails; empty if it is allowed."""
+    """Return why a call fails; empty if it is allowed."""
     machine = session.machine
     if machine.faults.bus is BusFault.ABSENT or not machine.units.active(UPDATE_ENGINE):
         return f"The name {_ENGINE} was not provided by any .service files"
@@ -143,7 +135,7 @@ async def _busctl(session: ShellSession, words: Words) -> CommandOutput:
 
 
 def _inhibitors(machine: Machine) -> str:
-    """Return the answer of ListInhibitors: what, who, why, mode, UID and PID of each."""
+    """Return what, who, why, mode, UID and PID of each inhibitor."""
     # A kubelet only delays a shutdown.
     rows = ['"shutdown" "kubelet" "Kubelet needs time to handle node shutdown" "delay" 0 812']
     if machine.faults.inhibited:
@@ -152,7 +144,7 @@ def _inhibitors(machine: Machine) -> str:
 
 
 async def _update_engine_client(session: ShellSession, words: Words) -> CommandOutput:
-    """`-status` and `-check_for_update`; the real client exits with 0 if the status is denied."""
+    """The real client, too, exits with 0 if the status is denied."""
     option = words[1]
     machine = session.machine
     why = _why_engine_refuses(session)
@@ -186,7 +178,7 @@ def _glog_line(session: ShellSession, message: str) -> str:
     return f"E{now}  4242 update_engine_client.cc:251] {message}\n"
 
 
-# rpm-ostree, with the booted and the staged deployment only.
+# Only the booted and the staged deployment exist.
 
 
 def checksum_of(version: str) -> str:
@@ -194,9 +186,9 @@ def checksum_of(version: str) -> str:
 
 
 async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
-    """`rpm-ostree status`, `rollback`, and `finalize-deployment`, which unlocks and reboots.
+    """`rpm-ostree status`, `rollback` and `finalize-deployment`, which reboots.
 
-    `--jsonpath` is answered for a field of `$.deployments[0]` or of `$.deployments[*]` only.
+    `--jsonpath` works for a field of `$.deployments[0]` or `$.deployments[*]` only.
     """
     machine = session.machine
     staged = machine.update_engine.staged
@@ -234,7 +226,6 @@ def _deployments(machine: Machine) -> list[dict[str, object]]:
     return [*others, booted] if machine.boots_other else [booted, *others]
 
 
-# bootc. Its images have the host's versions.
 _IMAGE: Final = {"image": "quay.example/os/fedora-bootc:42", "transport": "registry"}
 
 
@@ -243,7 +234,6 @@ def digest_of(version: str) -> str:
 
 
 async def _bootc(session: ShellSession, words: Words) -> CommandOutput:
-    """`bootc status --format json` and `bootc rollback`."""
     if session.user != "root":
         return CommandOutput(1, err="error: Status: This command must be executed as root\n")
     if words[1:] == ("rollback",):
@@ -284,8 +274,6 @@ def _boot_entry(version: str | None) -> dict[str, object] | None:
 def _deployment(version: str) -> dict[str, object]:
     return {"osname": "fedora-coreos", "checksum": checksum_of(version), "version": version}
 
-
-# Programs that need no service.
 
 _FOREVER: Final = 86_400.0
 _LOGIN_ADDRESS: Final = "(192.0.2.7)"
@@ -369,7 +357,6 @@ def _sudo_rules(session: ShellSession, fault: SudoFault | None) -> CommandOutput
 
 
 async def _who(session: ShellSession, _words: Words) -> CommandOutput:
-    """Return a line for each login at a terminal."""
     since = f"{session.machine.booted_at:%Y-%m-%d %H:%M}"
     out = ""
     for user in session.machine.users:

@@ -36,7 +36,7 @@ Program: TypeAlias = "Callable[[ShellSession, Words], Awaitable[CommandOutput]]"
 
 
 class ShellSession(Struct, frozen=True):
-    """A user's session on a machine; `terminal` (`pts/1`) may be empty, `programs` are by name."""
+    """A user's session; `terminal` (`pts/1`) may be empty, `programs` are by name."""
 
     machine: Machine
     user: str
@@ -44,7 +44,7 @@ class ShellSession(Struct, frozen=True):
     terminal: str = ""
 
     async def run(self, words: Words, *, limit: float = 0) -> CommandOutput:
-        """Run a program, for at most `limit` simulated seconds (0: no limit), as `timeout` does."""
+        """Run a program, for at most `limit` simulated seconds (0: no limit)."""
         name = words[0]
         if not self.has(name):
             error = f"bash: line 1: {name}: command not found\n"
@@ -80,7 +80,6 @@ def _reboot_required(machine: Machine) -> str | None:
 
 
 def _update_conf(line: str) -> Callable[[Machine], str | None]:
-    """Return the function for a Flatcar host's update.conf with this line."""
     return lambda machine: f"GROUP=stable\n{line}\n" if machine.system is System.FLATCAR else None
 
 
@@ -90,7 +89,7 @@ def _uptime(machine: Machine) -> str:
 
 
 def _scheduled_shutdown(machine: Machine) -> str | None:
-    """Return what logind writes about a scheduled shutdown; times are microseconds."""
+    """Return what logind writes about a scheduled shutdown, in microseconds."""
     delay = machine.faults.shuts_down_after_seconds
     if delay is None:
         return None

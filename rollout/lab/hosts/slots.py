@@ -1,7 +1,6 @@
 """The two systems of a simulated host, and the programs that choose between them.
 
-A Flatcar host has two USR partitions, a Fedora CoreOS host has two deployments. The machine boots
-the other one if it holds a staged update, or if someone has chosen it.
+A Flatcar host has two USR partitions, a Fedora CoreOS host two deployments.
 """
 
 from collections.abc import Mapping
@@ -43,7 +42,6 @@ def _other_device(machine: Machine) -> str:
 
 
 def _flags_of(machine: Machine, device: str) -> _Flags:
-    """Return the partition's flags in the partition table."""
     boots_other = machine.boots_other or bool(machine.update_engine.staged)
     if device == booted_device(machine):
         return _Flags(1 if boots_other else 2, 0, 1)
@@ -57,7 +55,6 @@ async def _rootdev(session: ShellSession, _words: Words) -> CommandOutput:
 
 
 async def _cgpt(session: ShellSession, words: Words) -> CommandOutput:
-    """`cgpt find -t flatcar-usr`, `cgpt show DEVICE` and `cgpt prioritize DEVICE`."""
     verb = words[1]
     device = words[-1]
     if session.user != "root":
@@ -82,7 +79,7 @@ async def _cgpt(session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def _unshare(session: ShellSession, words: Words) -> CommandOutput:
-    """`unshare --mount sh -c SCRIPT sh DEVICE`, whose script prints the os-release on a device."""
+    """`unshare --mount sh -c SCRIPT sh DEVICE`; it prints the device's os-release."""
     if session.user != "root":
         return CommandOutput(1, err="unshare: unshare failed: Operation not permitted\n")
     machine = session.machine
@@ -181,7 +178,7 @@ async def boot_running(session: ShellSession) -> CommandOutput:
 
 
 async def _choose_bootc_system(session: ShellSession, *, wants_other: bool) -> CommandOutput:
-    """As the cases of `images` in gather/hosts/rollback_command.py; in the lab, all are bootc's."""
+    """As the cases of `images` in gather/hosts/rollback_command.py, all bootc's."""
     status = await _as_root(session, "bootc", "status", "--format", "json")
     unchanged = replace(status, out="")
     if status.status:
@@ -196,7 +193,7 @@ async def _choose_bootc_system(session: ShellSession, *, wants_other: bool) -> C
 
 
 async def _partitions(session: ShellSession, *, limit: float = 0) -> tuple[str, CommandOutput, str]:
-    """Return the booted partition, the answer with all of them, and the others, a line each."""
+    """Return the booted partition, the answer with all, and the others' lines."""
     running = (await session.run(("rootdev", "-s", "/usr"))).out.strip()
     found = await _as_root(session, "cgpt", "find", "-t", "flatcar-usr", limit=limit)
     other = "\n".join(line for line in found.out.splitlines() if line != running)

@@ -1,7 +1,6 @@
-"""The SSH server of one simulated host.
+"""The SSH server of one simulated host, which follows its machine's events.
 
-It follows its machine: no new connections while the machine shuts down, and none at all while it is
-off. The library is not the product's SSH library, so that each checks the other.
+Its library is not the product's SSH library, so that each checks the other.
 """
 
 import asyncio
@@ -25,12 +24,11 @@ _REBIND_SECONDS: Final = 0.2
 
 
 def new_host_key() -> asyncssh.SSHKey:
-    """Return an Ed25519 key, which is the fastest kind to generate."""
     return asyncssh.generate_private_key("ssh-ed25519")
 
 
 class HostSshServer:
-    """The server of one machine, on the same address and port while the lab runs.
+    """The server of one machine, always on the same address and port.
 
     `authorized` is the only key that may log in, `host_key` the server's first key.
     """
@@ -121,7 +119,6 @@ class HostSshServer:
         elif process.command is not None:
             terminal = f"pts/{process.get_extra_info('peername')[1]}" if process.term_type else ""
             output = await answer(ShellSession(machine, USER, PROGRAMS, terminal), process.command)
-        # The client may have disconnected.
         with suppress(OSError):
             process.stdout.write(output.out)
             process.stderr.write(output.err)
@@ -165,8 +162,6 @@ class HostSshServer:
 
 
 class _KeyAuthentication(asyncssh.SSHServer):
-    """One connection's authentication, by the lab's key only."""
-
     def __init__(self, host: HostSshServer) -> None:
         self._host = host
         self._connection: asyncssh.SSHServerConnection | None = None

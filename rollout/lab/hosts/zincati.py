@@ -1,9 +1,8 @@
-"""Zincati's FleetLock client: it requests a slot before a reboot, and releases it afterwards.
+"""Zincati's FleetLock client: it requests a slot for a reboot, and releases it.
 
-Requests and times follow Zincati's sources: `src/fleet_lock/mod.rs` (requests), `src/update_agent`
-(states and times), `src/identity/mod.rs` (the ID), `src/config` (the drop-ins). Unlike the real
-one, this reads only the drop-in that rollout prints, and reads it before each request, so that the
-unit needs no restart.
+Source: Zincati's `src/fleet_lock/mod.rs` (requests), `src/update_agent` (states and times),
+`src/identity/mod.rs` (the ID) and `src/config` (the drop-ins). This one reads only the drop-in that
+rollout prints, and reads it before each request, so that the unit needs no restart.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ _RESTART_SECONDS: Final = 10
 
 
 class ZincatiRequest(Struct, frozen=True):
-    """One request: `at` is simulated seconds, `kind` the error's kind or empty if granted."""
+    """A request: `at` is simulated seconds, `kind` the error's, empty if granted."""
 
     at: float
     path: str
@@ -60,7 +59,6 @@ def request_body(machine_id: str, group: str) -> bytes:
 
 
 def drop_in(base_url: str, group: str) -> str:
-    """Return the drop-in that makes Zincati use the FleetLock server at a URL."""
     lines = (
         "[updates]",
         f'strategy = "{_STRATEGY}"',
@@ -74,7 +72,7 @@ def drop_in(base_url: str, group: str) -> str:
 
 
 def settings_of(text: str) -> tuple[str, str] | None:
-    """Return the base URL and the group of a drop-in; None if it configures no server."""
+    """Return base URL and group of a drop-in; None if it configures no server."""
     settings = tomllib.loads(text)
     updates = settings.get("updates", {})
     base_url = updates.get(_STRATEGY, {}).get("base_url")
@@ -85,10 +83,7 @@ def settings_of(text: str) -> tuple[str, str] | None:
 
 
 class Zincati:
-    """The agent of one host, which starts and stops with its host.
-
-    `answers` has all requests, from all boots.
-    """
+    """The agent of one host; `answers` has all requests, from all boots."""
 
     def __init__(self, machine: Machine, *, rng: random.Random) -> None:
         self.answers: list[ZincatiRequest] = []
@@ -128,7 +123,7 @@ class Zincati:
             await self._pause(_REFRESH_SECONDS)
 
     async def _request(self, session: aiohttp.ClientSession, path: str) -> str:
-        """Send a request once, and return the kind of its error; empty if it was granted."""
+        """Send a request, and return the kind of its error; empty if granted."""
         base_url, group = await self._settings()
         url = urljoin(base_url, path)
         body = request_body(self._machine.machine_id, group)
@@ -145,14 +140,14 @@ class Zincati:
         return kind
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:
-        """Return a TLS context that trusts the host's own anchors, or True for the default."""
+        """Return a context that trusts the host's anchors, or True for the default."""
         anchors = [text for path, text in self._machine.files.items() if path.startswith(ANCHORS)]
         if not anchors or not url.startswith("https:"):
             return True
         return ssl.create_default_context(cadata="\n".join(anchors))
 
     async def _settings(self) -> tuple[str, str]:
-        """Return base URL and group, after waiting for the unit to run and to have a server."""
+        """Wait until the unit runs and has a server; return base URL and group."""
         while True:
             settings = settings_of(self._machine.files.get(DROP_IN, ""))
             if settings is not None and self._machine.units.active(ZINCATI):
@@ -160,7 +155,7 @@ class Zincati:
             await self._sleep(_RESTART_SECONDS)
 
     async def _pause(self, seconds: int) -> None:
-        # Up to a tenth more at random keeps hosts from requesting at the same time.
+        # Random delays keep hosts from requesting at the same time.
         await self._sleep(seconds + max(seconds // 100, 1) * self._rng.randint(0, 10))
 
     async def _sleep(self, seconds: float) -> None:
@@ -168,7 +163,7 @@ class Zincati:
 
 
 def _error_kind(status: int, body: bytes) -> str:
-    """Return the kind of an error by the protocol, or the agent's own kind for other answers."""
+    """Return the protocol's kind of error, or the agent's own for other answers."""
     try:
         return str(json.loads(body)["kind"])
     except (ValueError, TypeError, KeyError):

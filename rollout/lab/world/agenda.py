@@ -1,8 +1,7 @@
-"""The world's work: a queue of what is due now, and a heap of timers for what is due later.
+"""The world's work: a queue of what is due now, and timers for the rest.
 
-Controllers never act inside a change notification. They queue a key here, as real controllers do.
-Steps stay small, many changes cause one reconciliation, and a new cluster comes to rest at once:
-`fast_forward` runs the timers without waiting for them.
+Controllers never act inside a change notification, but queue a key here. Many changes then cause
+one reconciliation.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rollout.lab.clock import LabClock
 
-# How long work may run before other tasks of the loop (API requests, SSH sessions) continue.
+# Other tasks of the loop (API requests, SSH sessions) wait this long at most.
 _SLICE_SECONDS = 0.01
 _FOREVER = 3600.0
 
@@ -36,9 +35,8 @@ class _Timer(NamedTuple):
 class Agenda:
     """Deduplicated work that is due now, and timers in simulated seconds.
 
-    Timers run in order of their due time, then of their arrival. `time` is the due time of the
-    timer that ran last: when the process was held up, the agenda catches up in order, and
-    controllers that measure silence by `time` do not mistake the delay for silence.
+    Timers run in order of due time, then of arrival. `time` is when the last one was due:
+    controllers that measure silence by it do not mistake a delay of the process for silence.
     """
 
     def __init__(self, clock: LabClock) -> None:
@@ -62,13 +60,13 @@ class Agenda:
     ) -> None:
         """Do the work after simulated seconds.
 
-        `is_skippable` lets `fast_forward` do it without waiting: right for delays of the cluster's
-        own movement, wrong for heartbeats and deadlines.
+        `is_skippable` lets `fast_forward` do it without waiting: wrong for heartbeats and
+        deadlines.
         """
         self._at(self.clock.monotonic() + seconds, work, *args, is_skippable=is_skippable)
 
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
-        """Do the work after simulated seconds, unless the same work is waiting already."""
+        """Do the work after simulated seconds, unless the same work is waiting."""
         if (work, args) not in self._waiting:
             self._waiting.add((work, args))
             self.after(seconds, self._once, work, args)
@@ -76,14 +74,13 @@ class Agenda:
     def repeat(self, seconds: float, work: Callable[..., None]) -> None:
         """Do the work every so many simulated seconds; `fast_forward` leaves it out.
 
-        The first time is counted from `time`, not from the clock: two requests in a process that is
-        held up between them keep the same rhythm.
+        Counted from `time`, two requests in a process that is held up between them keep one rhythm.
         """
         due = self.time + seconds
         self._at(due, self._again, due, seconds, work, is_skippable=False)
 
     def fast_forward(self) -> None:
-        """Do all queued work and all skippable timers at once, until nothing is left."""
+        """Do queued work and skippable timers at once, until none are left."""
         self._run_all_ready()
         while skipped := sorted(timer for timer in self._timers if timer.is_skippable):
             self._timers = [timer for timer in self._timers if not timer.is_skippable]
@@ -111,8 +108,8 @@ class Agenda:
     def do(self, work: Callable[..., None], *args: Any) -> None:
         """Do the work now.
 
-        During `run` a failure is logged and other work continues, because clients can store objects
-        that no controller understands. Otherwise it is raised.
+        During `run` a failure is only logged, because clients can store objects that no controller
+        understands.
         """
         try:
             work(*args)
@@ -168,8 +165,7 @@ class Agenda:
 
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
         self.do(work)
-        # Counted from when it was due: counted from the clock, a process that is held up here would
-        # look like a lost heartbeat.
+        # Counted from the clock, a process that is held up here would look like a lost heartbeat.
         next_due = due + seconds
         self._at(next_due, self._again, next_due, seconds, work, is_skippable=False)
 

@@ -1,5 +1,3 @@
-"""The disruption controller: the status of budgets follows the pods with a short lag."""
-
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -24,10 +22,10 @@ from rollout.lab.world.cluster import SimulatedCluster
 
 
 def expectation(budget: Json, pods: int, scale: Callable[[], int]) -> tuple[int, int]:
-    """Return how many pods a budget expects, and how many of them must be healthy.
+    """Return how many pods a budget expects, and how many must be healthy.
 
-    `pods` is how many pods the selector selects, `scale` returns the replicas of their controllers.
-    Only a plain `minAvailable` number counts the pods themselves; percentages round up.
+    `pods` is how many are selected, `scale` returns their controllers' replicas. Only a plain
+    `minAvailable` number counts the pods themselves; percentages round up.
     """
     spec = spec_of(budget)
     max_unavailable = spec.get("maxUnavailable")
@@ -41,7 +39,7 @@ def expectation(budget: Json, pods: int, scale: Callable[[], int]) -> tuple[int,
 
 
 def _count(value: str | int, total: int) -> int:
-    """Return a number, or a percentage of the total, as a number of pods."""
+    """Return a number, or a percentage of the total rounded up."""
     text = str(value)
     if text.endswith("%"):
         return math.ceil(total * int(text[:-1]) / 100)
@@ -76,7 +74,6 @@ class DisruptionController:
                 self._reconcile_selecting(namespace_of(pod), labels_of(pod))
 
     def scale_changed(self, change: Change) -> None:
-        """Handle a changed controller, whose scale may count in the budgets of its pods."""
         if change.differs(spec_of):
             labels = field_of(change.obj, "spec.template.metadata.labels") or {}
             self._reconcile_selecting(namespace_of(change.obj), labels)
@@ -112,7 +109,7 @@ class DisruptionController:
             "expectedPods": expected,
         }
         if disrupted:
-            # Later the oldest entry has either led to a deletion or expired.
+            # By then the oldest entry has led to a deletion or expired.
             agenda = self._cluster.agenda
             agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, is_skippable=False)
         else:
@@ -133,7 +130,7 @@ class DisruptionController:
         self._store.put(BUDGETS, counted)
 
     def _still_disrupted(self, budget: Json, pods: list[Json]) -> dict[str, str]:
-        """Return the granted evictions whose pods are not yet terminating, with their times."""
+        """Return the granted evictions, with times, whose pods do not terminate yet."""
         granted: dict[str, str] = status_of(budget).get("disruptedPods") or {}
         staying = {name_of(pod) for pod in pods if not is_deleting(pod)}
         disrupted = {}
@@ -144,18 +141,17 @@ class DisruptionController:
         return disrupted
 
     def _total_scale(self, pods: list[Json]) -> int:
-        """Return the sum of the replicas of all controllers of the pods."""
         owners: dict[str, tuple[Json, Json]] = {}
         for pod in pods:
             owner = controller_of(pod)
             if owner is not None:
                 owners.setdefault(owner["uid"], (pod, owner))
-        # During a rolling update, several ReplicaSets have the scale of one Deployment.
+        # During a rolling update, several ReplicaSets share one Deployment's scale.
         scalable = [self._find_scalable(pod, owner) for pod, owner in owners.values()]
         return sum({uid(item): int(spec_of(item).get("replicas", 1)) for item in scalable}.values())
 
     def _find_scalable(self, pod: Json, owner: Json) -> Json:
-        """Return the owner, or the Deployment of a ReplicaSet; `UnscalableError` if none."""
+        """Return the owner, or a ReplicaSet's Deployment; raises UnscalableError."""
         resource = _SCALABLE.get(owner["kind"])
         workload = None
         if resource is not None:

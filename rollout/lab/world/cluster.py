@@ -1,5 +1,3 @@
-"""What all controllers of the world share: store, agenda, and queries for pods and budgets."""
-
 import random
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,10 +15,10 @@ from rollout.lab.world.host import Timings
 
 
 class SimulatedCluster(Struct, frozen=True):
-    """The shared store, agenda and random numbers.
+    """What all controllers of the world share.
 
     `own_deletions` has the UIDs of objects that the cluster itself deletes (scaling down, garbage,
-    taints), so that the scoreboard can tell them from deletions by clients.
+    taints), which the scoreboard does not count.
     """
 
     store: ObjectStore
@@ -38,7 +36,6 @@ class SimulatedCluster(Struct, frozen=True):
         return self.store.lookup(PODS, ("", "owner", owner_uid))
 
     def pods_matching(self, namespace: str, selector: Json | None) -> list[Json]:
-        """Return the pods of a namespace that a LabelSelector selects."""
         labels: Json = (selector or {}).get("matchLabels") or {}
         index_keys = [(namespace, "", "")]
         index_keys += [(namespace, label, value) for label, value in labels.items()]
@@ -46,7 +43,6 @@ class SimulatedCluster(Struct, frozen=True):
         return [pod for pod in pods if matches(selector, labels_of(pod))]
 
     def budgets_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[Json]:
-        """Return the budgets that cover a pod with these labels."""
         budgets = self.store.lookup(BUDGETS, (namespace, "", ""))
         for label, value in labels.items():
             budgets += self.store.lookup(BUDGETS, (namespace, label, value))
@@ -58,7 +54,7 @@ class SimulatedCluster(Struct, frozen=True):
         begin_deletion(self.store, resource, obj, grace_seconds=grace_seconds)
 
     def current(self, resource: Resource, obj: Json) -> Json | None:
-        """Return the object as stored now; None if it is gone or another object has its name."""
+        """Return the stored object; None if it is gone or another has its name."""
         stored = self.store.get(resource, name_of(obj), namespace_of(obj))
         if stored is None or uid(stored) != uid(obj):
             return None

@@ -1,13 +1,12 @@
 """The operator of a database: it moves the primary off a cordoned node.
 
-It plays CloudNativePG. One pod is the primary, and the primary's budget allows no eviction. Once
-its node is cordoned, the operator makes another pod the primary, and then the first may go. How
-many seconds it takes is the annotation `switchover-seconds` of the template, `never` if it does
-nothing.
+It plays CloudNativePG. One pod is the primary, whose budget allows no eviction. Once its node is
+cordoned, the operator makes another pod the primary, after the seconds in the template's annotation
+`switchover-seconds` (`never`: not at all).
 
-In the copy of a real cluster, `instanceNames` are the pods of an owner, and its `role` is the label
-by which budgets tell the primary from the others. Without one, the operator replaces the pods of
-closed budgets on cordoned nodes. Pods that the operator does not own have its `podSelector`.
+In the copy of a real cluster, `instanceNames` are the pods of an owner, and `role` is the label by
+which budgets tell the primary from the others. Without one, the operator replaces the pods of
+closed budgets on cordoned nodes. `podSelector` selects pods that the operator does not own.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,8 +49,6 @@ _FEWEST_GUARDED = 3
 
 
 class Databases(WorkloadController):
-    """Keeps each database's pods and budgets, and one of its pods the primary."""
-
     resource = CLUSTERS
 
     def node_changed(self, change: Change) -> None:
@@ -60,7 +57,6 @@ class Databases(WorkloadController):
                 self._cluster.agenda.soon(self.reconcile, *key(obj))
 
     def pod_changed(self, change: Change) -> None:
-        """Reconcile the databases whose operator does not own the pod."""
         for obj in self._store.items(CLUSTERS, namespace_of(change.obj)):
             if matches(spec_of(obj).get("podSelector"), labels_of(change.obj)):
                 self._cluster.agenda.soon(self.reconcile, *key(obj))
@@ -128,14 +124,14 @@ class Databases(WorkloadController):
             self._promote_standby(obj)
 
     def _promote_standby(self, obj: Json) -> None:
-        """Make a replica the primary that is ready on a node without a cordon, if there is one."""
+        """Make a ready replica on a node without a cordon the primary, if there is one."""
         role = _role_of(obj)
         primaries = self._primaries(obj)
         replicas = [pod for pod in self._active(obj) if pod not in primaries and is_ready(pod)]
         standbys = [pod for pod in replicas if not self._is_cordoned(pod)]
         if not standbys:
             return
-        # In this order, there is a primary at every moment.
+        # In this order, there is always a primary.
         self._give_role(min(standbys, key=name_of), role["label"], role["primary"])
         for pod in self._pods(obj):
             if pod in primaries or is_deleting(pod):
@@ -179,7 +175,7 @@ class Databases(WorkloadController):
 
 
 def _role_of(obj: Json) -> Mapping[str, str]:
-    """Return the label of the role and its values; empty if the pods have no roles."""
+    """Return the label of the role and its values; empty without roles."""
     role: Mapping[str, str] = spec_of(obj).get("role", _ROLE)
     return role
 

@@ -1,8 +1,7 @@
-"""Deployments: a ReplicaSet for each template, and the rolling update from one to the next.
+"""Deployments: a ReplicaSet per template, and rolling updates between them.
 
-Only a restart makes a new template here: other changes of a template are not rolled out. A rollout
-never exceeds its progress deadline. In the copy of a real cluster, a Deployment's annotation
-`template-hash` names the ReplicaSet that it begins with.
+Only a restart makes a new template here. A rollout never exceeds its progress deadline. In a copy
+of a real cluster, the annotation `template-hash` names the first ReplicaSet.
 """
 
 import math
@@ -37,13 +36,11 @@ _DIGITS = str.maketrans("0123456789", "456789bcdf")
 
 
 class Deployments(WorkloadController):
-    """Keeps the ReplicaSets of each Deployment, whose old ones end with no replicas."""
-
     resource = DEPLOYMENTS
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__(cluster)
-        # The names of a Deployment's ReplicaSets, by its UID and in order of their creation.
+        # By the Deployment's UID, in order of creation.
         self._names: defaultdict[str, list[str]] = defaultdict(list)
 
     @override
@@ -71,7 +68,7 @@ class Deployments(WorkloadController):
             self._roll(obj, current, old)
 
     def _roll(self, obj: Json, current: Json, old: list[Json]) -> None:
-        """Start as many new pods, and end as many old ones, as the strategy allows now."""
+        """Start as many new pods and end as many old ones as the strategy allows."""
         desired = replicas_of(obj)
         rolling = field_of(obj, "spec.strategy.rollingUpdate") or {}
         surge = math.ceil(_share(rolling.get("maxSurge", _DEFAULT_SHARE), desired))
@@ -83,7 +80,7 @@ class Deployments(WorkloadController):
         unready = new - _ready_replicas(current)
         spare = max(0, total_old + new - unready - (desired - unavailable))
         unhealthy = {name_of(item): replicas_of(item) - _ready_replicas(item) for item in old}
-        # As in Kubernetes, old pods that are not ready end first, then pods of the oldest set.
+        # As in Kubernetes, unready old pods end first, then pods of the oldest set.
         spare_ready = max(0, spare - sum(unhealthy.values()))
         for item in old:
             ended = min(spare, unhealthy[name_of(item)])
@@ -115,7 +112,7 @@ class Deployments(WorkloadController):
 
 
 def _ready_replicas(replica_set: Json) -> int:
-    """Return how many pods that the ReplicaSet shall have are ready."""
+    """Return how many of the pods that the ReplicaSet shall have are ready."""
     ready: int = status_of(replica_set).get("readyReplicas", 0)
     return min(ready, replicas_of(replica_set))
 

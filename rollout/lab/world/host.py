@@ -1,4 +1,4 @@
-"""What a kubelet registers and reports, as pure functions, and how long that takes."""
+"""What a kubelet registers and reports, and how long that takes. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,7 +11,6 @@ from rollout.lab.objects import condition, labels_of, status_of, with_condition,
 from rollout.lab.world.placement import UNSCHEDULABLE
 from rollout.model.quantity import Seconds
 
-# What a node offers unless its settings say otherwise.
 _CAPACITY: Final = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
 
@@ -32,13 +31,13 @@ def new_node(host: Machine) -> Json:
     taints = [dict(taint) for taint in settings.taints or ()]
     if settings.cordoned:
         spec["unschedulable"] = True
-        # A kubelet that registers its Node as unschedulable sets the taint too, without a time.
+        # A kubelet that registers its Node as unschedulable sets the taint without a time.
         taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
     if taints:
         spec["taints"] = taints
     labels = {
         "kubernetes.io/arch": "amd64",
-        # A label holds 63 characters. The end of a long name tells nodes of one group apart.
+        # A label holds 63 characters; the end tells nodes of one group apart.
         "kubernetes.io/hostname": host.name[-63:].lstrip("-."),
         "kubernetes.io/os": "linux",
         **settings.labels,
@@ -50,7 +49,6 @@ def new_node(host: Machine) -> Json:
 
 
 def registered_node(node: Json, host: Machine, address: str) -> Json:
-    """Return the Node with what the kubelet found on its host, and this address."""
     capacity = {**_CAPACITY, **host.settings.capacity}
     hostname = labels_of(node).get("kubernetes.io/hostname", host.name)
     return with_status(
@@ -74,7 +72,6 @@ def registered_node(node: Json, host: Machine, address: str) -> Json:
 
 
 def report_ready(node: Json, now: datetime, *, ready: bool) -> Json:
-    """Return the Node with the Ready condition that a running kubelet reports."""
     verdict = {
         "type": "Ready",
         "status": "True" if ready else "False",
@@ -86,7 +83,7 @@ def report_ready(node: Json, now: datetime, *, ready: bool) -> Json:
 
 
 def mark_silent(node: Json, now: datetime) -> Json:
-    """Return the Node with the Ready condition that a silent kubelet leads to."""
+    """Return the Node with the Ready condition that silence leads to."""
     unknown = {
         "type": "Ready",
         "status": "Unknown",
@@ -100,7 +97,6 @@ def mark_silent(node: Json, now: datetime) -> Json:
 
 
 def new_lease(name: str, now: datetime) -> Json:
-    """Return the Lease whose renewals are a kubelet's heartbeat."""
     return {
         "metadata": {"name": name, "namespace": "kube-node-lease"},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_time(now)},
@@ -115,8 +111,8 @@ def micro_time(moment: datetime) -> str:
 def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: timedelta) -> Json:
     """Return the pod with its containers running.
 
-    The pod gets its host's address, because the lab has no pod network. Its binding is dated back
-    by `starting`, as no time passes in `fast_forward`.
+    It has its host's address, as the lab has no pod network. Its binding is dated back by
+    `starting`, as no time passes in `fast_forward`.
     """
     began = status_of(pod).get("startTime") or timestamp(now)
     running = with_status(pod, phase="Running", hostIP=address, podIP=address, startTime=began)
@@ -126,7 +122,6 @@ def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: 
 
 
 def _bind_before(pod: Json, latest: str) -> Json:
-    """Return the pod with its PodScheduled condition dated at this time or earlier."""
     scheduled = condition(pod, "PodScheduled")
     if scheduled is None or not scheduled.get("lastTransitionTime"):
         return pod
@@ -138,8 +133,8 @@ def _bind_before(pod: Json, latest: str) -> Json:
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
     """Return the running pod with its conditions for ready or not ready.
 
-    Times have whole seconds, and a fast reboot may take less. Each transition is therefore dated at
-    least a second after the one before.
+    Each transition is dated at least a whole second after the one before, even if a reboot was
+    faster.
     """
     before = (condition(pod, "Ready") or {}).get("lastTransitionTime")
     if before:

@@ -1,5 +1,3 @@
-"""Kubelets: each runs the pods bound to its node while its host is up."""
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -42,7 +40,6 @@ _SYNC_SECONDS = 1.0
 _TERMINATION_SECONDS = (1.0, 2.5)
 _HEARTBEAT_SECONDS = 10.0
 _HEARTBEATS_PER_REPORT = 30
-# Kubelets send their heartbeats in so many groups, which are spread over the interval.
 _HEARTBEAT_GROUPS = 10
 
 
@@ -60,9 +57,9 @@ class Kubelet:
         self._address = host.address
         self._ready = False
         self._boots = 0
-        # By UID of the pod: whether its containers run (True) or are starting (False).
+        # By the pod's UID: whether its containers run (True) or are starting (False).
         self._containers: dict[str, bool] = {}
-        # By UID of the pod: the shortest grace period, in seconds, that its termination was given.
+        # By the pod's UID: the shortest grace of its termination, in seconds.
         self._grace_seconds: dict[str, float] = {}
 
     def begin(self) -> None:
@@ -74,7 +71,7 @@ class Kubelet:
             self._store.put(NODES, mark_silent(self._node(), self._cluster.now()))
 
     def follow(self, event: HostEvent) -> None:
-        """Stop when the host goes down, without a report, and start again after it has booted."""
+        """Stop without a report when the host goes down; start again after it booted."""
         if event is HostEvent.DOWN:
             self.alive = False
             self._boots += 1
@@ -102,7 +99,7 @@ class Kubelet:
             self._store.put(NODES, report_ready(node, self._cluster.now(), ready=self._ready))
 
     def restart(self) -> None:
-        """Restart the service, which registers the Node again if it was deleted."""
+        """Restart the service, which registers a deleted Node again."""
         if self.alive:
             self._register(ready=self._ready)
 
@@ -147,7 +144,7 @@ class Kubelet:
             self._after(_AGENT_SECONDS, self._clear_reboot_needed)
 
     def _clear_reboot_needed(self) -> None:
-        """Do what the agent of the Flatcar Linux Update Operator (FLUO) does after a reboot."""
+        """Act as the agent of Flatcar Linux Update Operator (FLUO) after a reboot."""
         node = self._store.get(NODES, self.host.name)
         if node is not None:
             annotations = {**annotations_of(node), _REBOOT_NEEDED: "false"}
@@ -245,7 +242,7 @@ class Kubelet:
         return self._ready and not is_ready(pod) and setting(pod, "ready") != _NEVER
 
     def _correct(self, misreported: Json) -> None:
-        """Report a running pod as ready after the node lifecycle marked it as not ready."""
+        """Report a pod as ready that the node lifecycle marked as not ready."""
         pod = self._cluster.current(PODS, misreported)
         if pod is None or not self._containers.get(uid(pod)) or is_deleting(pod):
             return
@@ -274,7 +271,6 @@ class Kubelets(dict[str, Kubelet]):
         self._ticks = 0
 
     def add(self, host: Machine) -> None:
-        """Let a host join the cluster with a kubelet that registers a Node of the host's name."""
         kubelet = Kubelet(self._cluster, host)
         self[host.name] = kubelet
         host.observers.append(kubelet.follow)
@@ -286,13 +282,12 @@ class Kubelets(dict[str, Kubelet]):
             kubelet.pod_changed(change)
 
     def begin_heartbeats(self) -> None:
-        """Renew all Leases now, and then one group's at each tick."""
         for kubelet in self.values():
             kubelet.renew()
         self._cluster.agenda.repeat(_HEARTBEAT_SECONDS / _HEARTBEAT_GROUPS, self._tick)
 
     def _tick(self) -> None:
-        """Renew one group's Leases, and report its conditions in every 30th interval.
+        """Renew one group's Leases; report its conditions in every 30th interval.
 
         The groups report in different intervals.
         """

@@ -1,8 +1,7 @@
-"""The node lifecycle controller: readiness of silent nodes, taints, and evictions by taints.
+"""The node lifecycle controller: silent nodes, taints, and evictions by taints.
 
-It also does the part of the pod garbage collector that is about nodes: pods of a deleted Node are
-deleted. Nodes without a kubelet, which clients of the lab create to try things, get only the taint
-of a cordon.
+It also deletes the pods of deleted Nodes. Nodes without a kubelet, which clients create to try
+things, get only the taint of a cordon.
 """
 
 from rollout.lab.api.resources import LEASES, NODES, PODS
@@ -28,7 +27,6 @@ from rollout.lab.world.placement import (
     toleration_seconds,
 )
 
-# How long a node may be silent before it turns Unknown, and how often that is checked.
 _GRACE_SECONDS = 40
 _MONITOR_SECONDS = 5
 # How long pods of a deleted Node stay.
@@ -49,13 +47,13 @@ class NodeLifecycle:
         self._last_heartbeat: dict[str, float] = {}
 
     def lease_changed(self, change: Change) -> None:
-        """Handle a changed Lease, which is a heartbeat if it is a kubelet's."""
         namespace, name = key(change.obj)
         if namespace != "kube-node-lease" or change.gone:
             return
         self._last_heartbeat[name] = self._cluster.agenda.time
         if change.previous is None:
-            # The first Lease makes the Node's conditions count, which may be stored already.
+            # The conditions of the Node, which may be stored already, count from the first Lease
+            # on.
             self._cluster.agenda.soon(self._update_taints, name)
 
     def node_changed(self, change: Change) -> None:
@@ -72,7 +70,6 @@ class NodeLifecycle:
             agenda.soon(self._plan_evictions, name)
 
     def begin_monitoring(self) -> None:
-        """Look for silent nodes from now on."""
         self._cluster.agenda.repeat(_MONITOR_SECONDS, self._monitor)
 
     def _monitor(self) -> None:
@@ -108,7 +105,7 @@ class NodeLifecycle:
     def _toggle(
         self, taints: list[Json], taint_key: str, effects: tuple[str, ...], *, wanted: bool
     ) -> list[Json]:
-        """Return the taints with or without this key; taints that are there keep their time."""
+        """Return the taints with or without this key; present ones keep their time."""
         others = [taint for taint in taints if taint["key"] != taint_key]
         if not wanted:
             return others
@@ -119,7 +116,7 @@ class NodeLifecycle:
         return others + added
 
     def _mark_pods_not_ready(self, name: str) -> None:
-        """Mark the pods of a node that is not Ready as not ready, for budgets and services."""
+        """Mark the pods of a node that is not Ready as not ready."""
         node = self._store.get(NODES, name)
         if node is None or is_ready(node):
             return
@@ -128,13 +125,13 @@ class NodeLifecycle:
             self._store.put(PODS, with_condition(pod, not_ready, self._cluster.now()))
 
     def _collect_orphans(self, name: str) -> None:
-        """Delete the pods of a deleted Node without grace, as no kubelet terminates them."""
+        """Delete a deleted Node's pods without grace, as no kubelet terminates them."""
         if self._store.get(NODES, name) is None:
             for pod in self._store.pods_on(name):
                 self._cluster.delete(PODS, pod, grace_seconds=0)
 
     def _plan_evictions(self, name: str) -> None:
-        """Set a timer for each pod and NoExecute taint that it tolerates for a limited time."""
+        """Set a timer per pod and NoExecute taint that it tolerates for a limited time."""
         node = self._store.get(NODES, name)
         if node is None:
             return

@@ -1,6 +1,6 @@
 """The scheduler's rules, as pure functions of a node's room and a pod's demand.
 
-A refusal is a phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
+Refusals are phrases of a real scheduler's message ("0/3 nodes are available: …").
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ def tolerates(toleration: Json, taint: Taint) -> bool:
 def untolerated_taints(
     pod_spec: Json, taints: Iterable[Taint], effects: tuple[str, ...] = ("NoSchedule", "NoExecute")
 ) -> list[Taint]:
-    """Return the taints with one of the effects that the pod does not tolerate."""
+    """Return the taints with one of these effects that are not tolerated."""
     tolerations = pod_spec.get("tolerations") or ()
     return [
         taint
@@ -56,11 +56,11 @@ def untolerated_taints(
 
 
 def toleration_seconds(pod_spec: Json, taint: Taint) -> float | None:
-    """Return how long a pod may stay under a NoExecute taint: None means for ever, 0 not at all."""
+    """Return how long a pod may stay under a NoExecute taint; None means for ever."""
     tolerations = pod_spec.get("tolerations") or ()
     matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
     if not matching:
-        # Such a pod was stored without the tolerations of 300 seconds that admission adds.
+        # Such a pod was stored without the tolerations that admission adds.
         return 300 if taint["key"] in {NOT_READY, UNREACHABLE} else 0
     limits = [toleration.get("tolerationSeconds") for toleration in matching]
     limits = [limit for limit in limits if limit is not None]
@@ -72,7 +72,7 @@ _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
 
 @dataclass(slots=True)
 class NodeUsage:
-    """What a node's pods use: thousandths of a CPU, bytes of memory, other resources by name."""
+    """What a node's pods use: thousandths of a CPU, bytes of memory, and others."""
 
     cpu: int = 0
     memory: int = 0
@@ -82,7 +82,7 @@ class NodeUsage:
 
 @dataclass(slots=True)
 class NodeRoom:
-    """What a node offers, and in the same units what its pods use."""
+    """What a node offers, and what its pods use."""
 
     name: str
     labels: Mapping[str, str]
@@ -102,12 +102,12 @@ class NodeRoom:
 
 
 class PlacementDemand(Struct, frozen=True):
-    """What a pod asks of a node, and which nodes the pods already placed rule out.
+    """What a pod asks of a node, and which nodes the placed pods rule out.
 
     `forbidden` are node labels ruled out by anti-affinity, `crowded` values by topology key that
     have too many similar pods. `attracting` has a topology key and the allowed values (None: any)
-    for each term of pod affinity. `volume_terms` has node selector terms for each of the pod's
-    volumes, one of which must hold.
+    for each term of pod affinity. `volume_terms` has node selector terms for each volume, one of
+    which must hold.
     """
 
     pod: Json
@@ -139,10 +139,10 @@ def room_of(node: Json, used: NodeUsage) -> NodeRoom:
 
 
 def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
-    """Return the CPU (thousandths), memory (bytes) and other resources that a pod requests.
+    """Return the CPU (thousandths), memory (bytes) and others that a pod requests.
 
-    Containers and sidecars request together. An init container runs beside the sidecars before it.
-    A container that has a limit and no request requests its limit.
+    An init container runs beside the sidecars before it, all containers beside all sidecars. A
+    container with a limit and no request requests its limit.
     """
     spec = spec_of(pod)
     sidecars = Counter[str]()
@@ -218,7 +218,7 @@ def _why_pods_refuse(demand: PlacementDemand, room: NodeRoom) -> str | None:
 
 
 def node_affinity_holds(spec: Json, node_name: str, labels: Mapping[str, str]) -> bool:
-    """Whether nodeSelector and required node affinity let a pod with this spec run on a node."""
+    """Whether nodeSelector and required node affinity allow the node."""
     selector: Json = spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
@@ -227,7 +227,6 @@ def node_affinity_holds(spec: Json, node_name: str, labels: Mapping[str, str]) -
 
 
 def any_term_holds(terms: Sequence[Json], node_name: str, labels: Mapping[str, str]) -> bool:
-    """Whether one of the terms of a node selector holds for a node."""
     return any(_term_holds(term, node_name, labels) for term in terms)
 
 
@@ -249,7 +248,7 @@ def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
 
 
 def pinned_node(pod: Json) -> str | None:
-    """Return the node that a DaemonSet's pod was created for; None for other pods."""
+    """Return a DaemonSet pod's intended node; None for other pods."""
     terms = required_node_terms(pod["spec"])
     if not terms or len(terms) != 1:
         return None
@@ -283,10 +282,9 @@ def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[s
 def crowded_values(
     pod: Json, spread: Json, rooms: Iterable[NodeRoom], placed: Iterable[tuple[Json, NodeRoom]]
 ) -> frozenset[str]:
-    """Return the values of the topology key for which one more pod would exceed the skew.
+    """Return the topology values for which one more pod would exceed the skew.
 
-    As in a real cluster by default, cordoned and tainted nodes count as nodes, and terminating pods
-    do not count as pods.
+    As by default, cordoned and tainted nodes count, and terminating pods do not.
     """
     topology = spread["topologyKey"]
     eligible = set()

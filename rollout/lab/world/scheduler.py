@@ -1,5 +1,3 @@
-"""The scheduler: binds pending pods to nodes, and retries unschedulable pods after changes."""
-
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -36,13 +34,13 @@ from rollout.lab.world.placement import (
 )
 from rollout.lab.world.volumes import volume_terms
 
-# Like a real scheduler on large clusters, which stops looking once it has found enough nodes.
+# Like a real scheduler, the search stops once it has found enough nodes.
 _ENOUGH_NODES = 100
 _RETRY_SECONDS = 0.5
 
 
 class SimulatedScheduler:
-    """Keeps each node's room, and a queue of the pods without a node."""
+    """Binds pending pods to nodes, and retries unschedulable ones after changes."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -54,7 +52,7 @@ class SimulatedScheduler:
         # True for pods that may fit after another pod was placed: by affinity or spread.
         self._unschedulable: dict[Key, bool] = {}
         self._placed: set[Key] = set()
-        # How many pods an owner has on a node.
+        # By owner and node.
         self._siblings: Counter[tuple[str, str]] = Counter()
         # The node of each placed pod with anti-affinity, which counts both ways, and its terms with
         # their namespaces.
@@ -97,7 +95,7 @@ class SimulatedScheduler:
         self._cluster.agenda.soon(self._schedule)
 
     def _schedule(self) -> None:
-        """Place one pod and queue the next run, so that a long queue does not delay other work."""
+        """Place one pod and queue the next run, so that other work is not delayed."""
         if not self._queue:
             return
         pod_key, _ = self._queue.popitem(last=False)
@@ -132,9 +130,9 @@ class SimulatedScheduler:
             self._report_unschedulable(pod, refusals)
 
     def _best(self, pod: Json, feasible: Sequence[NodeRoom]) -> NodeRoom:
-        """Return the best node: fewest soft taints, then fewest pods of the owner, then most room.
+        """Return the node with fewest soft taints, then siblings, then most room.
 
-        A real scheduler adds these up, and its default weights (3, 2 and 1) put them in this order.
+        A real scheduler's default weights (3, 2 and 1) put them in this order.
         """
         owner = _owner(pod)
 
@@ -165,9 +163,9 @@ class SimulatedScheduler:
             yield self._rooms[self._names[self._next]]
 
     def _attracting_values(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
-        """Yield the topology key and the allowed values of each term of pod affinity.
+        """Yield topology key and allowed values of each term of pod affinity.
 
-        All values are allowed (None) for the first of several pods that attract each other.
+        All are allowed (None) for the first of several pods that attract each other.
         """
         terms = affinity_terms(pod)
         rooms_by_term = [list(self._rooms_selected_by(term, pod)) for term in terms]
@@ -179,13 +177,12 @@ class SimulatedScheduler:
             yield topology, None if is_first else values
 
     def _rooms_selected_by(self, term: Json, pod: Json) -> Iterator[NodeRoom]:
-        """Yield the node of each placed pod that an affinity term selects."""
         for namespace in term_namespaces(term, pod, self._cluster.store.items(NAMESPACES)):
             for _, room in self._placed_matching(namespace, term.get("labelSelector")):
                 yield room
 
     def _repelling_values(self, pod: Json) -> Iterator[tuple[str, str]]:
-        """Yield the topology values that anti-affinity of this or of placed pods forbids."""
+        """Yield the topology values that anti-affinity of any pod forbids to this one."""
         for term in affinity_terms(pod, "podAntiAffinity"):
             for room in self._rooms_selected_by(term, pod):
                 if term["topologyKey"] in room.labels:
@@ -207,7 +204,6 @@ class SimulatedScheduler:
     def _placed_matching(
         self, namespace: str, selector: Json | None
     ) -> list[tuple[Json, NodeRoom]]:
-        """Return the placed pods that the selector selects, each with its node."""
         placed = []
         for pod in self._cluster.pods_matching(namespace, selector):
             room = self._rooms.get(node_name(pod))

@@ -1,7 +1,7 @@
 """Volumes that attach to certain nodes only.
 
-A VolumeAttachment exists for a node and a volume while a pod on the node claims the volume, and
-until the driver has detached it.
+A VolumeAttachment exists while a pod on the node claims the volume, and until the driver has
+detached it.
 """
 
 from rollout.lab.api.resources import VOLUMEATTACHMENTS, VOLUMES
@@ -14,8 +14,6 @@ CSI_DRIVER = "csi.lab.node-rollout.dev"
 
 
 class AttachController:
-    """Attaches volumes where pods need them, and detaches them where no pod does."""
-
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
 
@@ -31,12 +29,10 @@ class AttachController:
                 agenda.soon(self._reconcile, node, volume)
 
     def _attachable(self, pod: Json) -> list[str]:
-        """Return the names of the pod's volumes that have a driver."""
         volumes = _claimed_volumes(self._cluster.store, pod)
         return [name_of(volume) for volume in volumes if "csi" in volume["spec"]]
 
     def _reconcile(self, node: str, volume: str) -> None:
-        """Attach the volume if a pod of the node needs it, otherwise detach it."""
         store = self._cluster.store
         name = f"csi-{node}-{volume}"
         running = [pod for pod in store.pods_on(node) if not is_finished(pod)]
@@ -52,7 +48,7 @@ class AttachController:
 
 
 def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
-    """Return the node selector terms of each volume that attaches to certain nodes only."""
+    """Return the node selector terms of each volume that has some."""
     affinities = [
         field_of(volume, "spec.nodeAffinity.required") for volume in _claimed_volumes(store, pod)
     ]

@@ -54,7 +54,7 @@ ORDINAL = "$(ordinal)"
 
 
 class WorkloadController(ABC):
-    """Reconciles one kind of object. The world calls it when an object or its pods changed."""
+    """Reconciles one kind of object, when an object or its pods changed."""
 
     resource: ClassVar[Resource]
 
@@ -63,7 +63,6 @@ class WorkloadController(ABC):
         self._store = cluster.store
 
     def reconcile(self, namespace: str, name: str) -> None:
-        """Bring the pods of one object to what its spec asks for, then update its status."""
         obj = self._store.get(self.resource, name, namespace)
         if obj is None or is_deleting(obj):
             return
@@ -79,7 +78,6 @@ class WorkloadController(ABC):
         """Create missing objects and delete those that are too many."""
 
     def _status(self, obj: Json) -> Json:
-        """Return the counts that follow from the pods."""
         active = self._active(obj)
         return {"replicas": len(active), "readyReplicas": sum(map(is_ready, active))}
 
@@ -89,7 +87,7 @@ class WorkloadController(ABC):
     def _create_pod(
         self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json
     ) -> None:
-        """Store a new pod of the owner with this spec, unless its namespace is terminating."""
+        """Store a new pod of the owner, unless its namespace is terminating."""
         where = namespace_of(obj)
         namespace = self._store.get(NAMESPACES, where)
         if namespace is not None and is_deleting(namespace):
@@ -108,7 +106,7 @@ class WorkloadController(ABC):
             prefix = f"{name_of(obj)}-"
             metadata["generateName"] = prefix
             metadata["name"] = self._store.free_name(PODS, prefix, where, self._cluster.rng)
-        # The spec shares its parts with the template, so that many pods take little memory.
+        # The spec shares its parts with the template, to save memory.
         pod = {"metadata": metadata, "spec": admit(spec), "status": {"phase": "Pending"}}
         self._store.create(PODS, pod)
 
@@ -141,7 +139,7 @@ def replicas_of(obj: Json) -> int:
 
 
 class ReplicaSets(WorkloadController):
-    """Keeps each ReplicaSet's number of pods; terminating and failed pods are replaced at once."""
+    """Terminating and failed pods are replaced at once."""
 
     resource = REPLICASETS
 
@@ -156,7 +154,7 @@ class ReplicaSets(WorkloadController):
                 self._cluster.delete(PODS, pod)
 
     def _in_order_of_deletion(self, obj: Json, pods: Iterable[Json]) -> list[Json]:
-        """Return the pods as Kubernetes ranks them: the first is the first that is deleted.
+        """Return the pods, first the one to delete first.
 
         Pods without a node go first, then pods that are not ready, then those on nodes with many
         pods of the same Deployment, then those that became ready last, on a logarithmic scale.
@@ -165,7 +163,7 @@ class ReplicaSets(WorkloadController):
         active_on_node = Counter(map(node_name, self._active_relatives(obj)))
 
         def rank(pod: Json) -> tuple[bool, bool, int, int, str]:
-            # Kubernetes compares random UIDs last. Names are as random, and equal in the next run.
+            # Kubernetes compares random UIDs last; names are equal in the next run.
             return (
                 bool(node_name(pod)),
                 is_ready(pod),
@@ -177,7 +175,7 @@ class ReplicaSets(WorkloadController):
         return sorted(pods, key=rank)
 
     def _active_relatives(self, obj: Json) -> Iterable[Json]:
-        """Yield the active pods of all ReplicaSets of the same Deployment, with the set's own."""
+        """Yield the active pods of all ReplicaSets of the Deployment, or the set's own."""
         deployment = controller_of(obj)
         if deployment is None:
             return self._active(obj)
@@ -187,7 +185,7 @@ class ReplicaSets(WorkloadController):
         )
 
     def _age_rank(self, pod: Json) -> int:
-        """Return the binary logarithm of the nanoseconds since the pod has been ready."""
+        """Return the binary logarithm of the nanoseconds since the pod became ready."""
         since = (condition(pod, "Ready") or {}).get("lastTransitionTime")
         if since is None:
             return 0
@@ -196,7 +194,7 @@ class ReplicaSets(WorkloadController):
 
 
 class StatefulSets(WorkloadController):
-    """Keeps each StatefulSet's pods in order; a pod is replaced once the old one is gone."""
+    """Keeps pods in order; a pod is replaced once the old one is gone."""
 
     resource = STATEFULSETS
 
@@ -234,7 +232,7 @@ def _ordinal_of(pod: Json) -> int:
     return int(name_of(pod).rpartition("-")[2])
 
 
-# A real controller also adds tolerations of pressures, which the lab does not simulate.
+# A real controller also tolerates pressures, which the lab does not simulate.
 _TOLERATED = ((NOT_READY, "NoExecute"), (UNREACHABLE, "NoExecute"), (UNSCHEDULABLE, "NoSchedule"))
 
 
@@ -242,7 +240,6 @@ class DaemonSets(WorkloadController):
     resource = DAEMONSETS
 
     def node_changed(self, change: Change) -> None:
-        """Reconcile all DaemonSets if the node may take or lose pods of them."""
         if change.differs(spec_of, labels_of):
             for obj in self._store.items(DAEMONSETS):
                 self._cluster.agenda.soon(self.reconcile, *key(obj))
@@ -285,7 +282,7 @@ class DaemonSets(WorkloadController):
         }
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
-        """Return the DaemonSet's pods by the node they run on or are meant for."""
+        """Return the pods by the node they run on or are meant for."""
         pods: dict[str, list[Json]] = {}
         for pod in self._cluster.pods_owned_by(uid(obj)):
             pods.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
@@ -297,14 +294,13 @@ class DaemonSets(WorkloadController):
 
 
 def _daemon_spec(obj: Json) -> Json:
-    """Return the template's pod spec with the tolerations that the controller adds."""
     spec = template_spec(obj)
     added = [{"key": taint, "operator": "Exists", "effect": effect} for taint, effect in _TOLERATED]
     return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
 
 
 def _pin_to_node(spec: Json, node: str) -> Json:
-    """Return the affinity that binds the pod to one node, as the real controller writes it."""
+    """Return the affinity to one node, as the real controller writes it."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {**(spec.get("affinity") or {}), "nodeAffinity": required}
@@ -323,7 +319,7 @@ OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CLUSTERS)
 class GarbageCollector:
     """Deletes what a deleted workload owned, and empties a deleted namespace.
 
-    Pods whose owner never existed stay, because clients of the lab create such pods to try things.
+    Pods whose owner never existed stay: clients create such pods to try things.
     """
 
     def __init__(self, cluster: SimulatedCluster) -> None:

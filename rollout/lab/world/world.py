@@ -1,9 +1,3 @@
-"""The world: all controllers and kubelets of the simulated cluster behind the API.
-
-It observes every change of the store, passes it to the controllers concerned, and lets the agenda
-decide when they act.
-"""
-
 import random
 
 from rollout.lab.api.resources import BUDGETS, LEASES, NAMESPACES, NODES, PODS
@@ -40,10 +34,10 @@ from rollout.lab.world.workloads import (
 
 
 class World:
-    """Control plane and kubelets of the simulated cluster.
+    """All controllers and kubelets of the simulated cluster, in the API's event loop.
 
-    All methods belong to the event loop that also serves the API. `fast_forward` brings a new
-    cluster to rest, and `run` then lets time pass until `stop`. Hosts join through `kubelets`.
+    `fast_forward` brings a new cluster to rest, and `run` then lets time pass until `stop`. Hosts
+    join through `kubelets`.
     """
 
     def __init__(
@@ -82,7 +76,6 @@ class World:
         self._began = False
 
     def fast_forward(self) -> None:
-        """Bring the cluster to rest at once, without waiting for its own delays."""
         self.agenda.fast_forward()
 
     async def run(self) -> None:
@@ -93,7 +86,7 @@ class World:
         self.agenda.stop()
 
     def _begin(self) -> None:
-        """Start heartbeats and monitoring, now that no set-up can look like silent kubelets."""
+        """Start heartbeats and monitoring, now that the set-up cannot look like silence."""
         if not self._began:
             self._began = True
             self.agenda.time = self.cluster.clock.monotonic()
@@ -101,7 +94,6 @@ class World:
             self._lifecycle.begin_monitoring()
 
     def _observe(self, change: Change) -> None:
-        """Pass a change to the controllers that it concerns."""
         resource = change.resource
         if resource is LEASES:
             self._lifecycle.lease_changed(change)
@@ -138,7 +130,7 @@ class World:
         controller = self._controllers[change.resource.kind]
         self._wake_owner(change)
         self._budgets.scale_changed(change)
-        # A controller that only wrote the status of its object needs no other run.
+        # A controller that only wrote a status needs no other run.
         if change.differs(spec_of, is_deleting):
             self.agenda.soon(controller.reconcile, *key(change.obj))
 
