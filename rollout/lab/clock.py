@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 class LabClock:
     """Wall time, and simulated seconds that pass `speed` times faster.
 
-    Timestamps are the wall clock's, so that clients can compare them with their own. `ahead`
-    (seconds, negative for behind) simulates machines without NTP.
+    `ahead` (seconds, negative for behind) simulates machines without NTP.
     """
 
     def __init__(self, speed: float = 1.0, *, ahead: float = 0.0) -> None:
@@ -15,7 +14,7 @@ class LabClock:
         self._started = time.monotonic()
 
     def now(self) -> datetime:
-        """Return the time by the clocks of the lab's machines, UTC."""
+        """Return the machines' time, UTC."""
         return datetime.now(UTC) + self._ahead
 
     def monotonic(self) -> float:
@@ -27,7 +26,6 @@ class LabClock:
         return seconds / self.speed
 
     def skip(self, seconds: float) -> None:
-        """Set the machines' clocks forward."""
         self._ahead += timedelta(seconds=seconds)
 
     def age(self, moment: datetime) -> float:

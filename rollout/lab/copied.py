@@ -51,15 +51,15 @@ from rollout.lab.world.volumes import CSI_DRIVER
 _OWN_TAINTS: Final = "node.kubernetes.io/"
 _HINT: Final = "Write one with: rollout plan --snapshot FILE"
 _MAX_ERROR: Final = 200
-# The staged version of hosts whose snapshot does not name it.
+# The staged version if the snapshot does not name it.
 _UNKNOWN_STAGED: Final = "9999.0.0"
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
-# How long a node's reboot takes in addition to its host's boot.
+# A reboot's time in addition to the host's boot.
 _BESIDE_BOOT: Final = HostTimings().shutdown + Timings().kubelet_ready
 
 
 def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> ClusterCopy:
-    """Return the snapshot in a file; raises ScenarioError."""
+    """Raises ScenarioError."""
     try:
         copy = msgspec.json.decode(read_file(path), type=ClusterCopy)
     except OSError as error:
@@ -74,7 +74,7 @@ def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) 
 
 
 def scenario_like(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> Scenario:
-    """Return a snapshot's scenario; its only group just counts the nodes."""
+    """The only group just counts the nodes."""
     copy = load_copy(path, read_file)
     timings = HostTimings(boot=max(1.0, copy.pace.reboot - _BESIDE_BOOT))
     group = NodeGroup(prefix="node", count=len(copy.nodes))
@@ -107,7 +107,7 @@ def refuse_invalid_objects(path: str) -> Iterator[None]:
 
 
 def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
-    """Yield the names of nodes that were not Ready, whose hosts are off."""
+    """The hosts of these nodes are off."""
     return (name_of(node) for node in copy.nodes if not is_ready(node))
 
 
@@ -173,7 +173,7 @@ def _fill_pod(
     nodes: Mapping[str, str],
     pace: CopiedPace,
 ) -> None:
-    """Store a pod; `references` are by the owner's old UID, `nodes` UIDs by name."""
+    """`references` are by the owner's old UID, `nodes` UIDs by name."""
     annotations = dict(annotations_of(pod))
     metadata: Json = {"annotations": annotations}
     spec = spec_of(pod)

@@ -1,7 +1,6 @@
 """The controllers of a copied cluster.
 
-A snapshot has only DaemonSets and Deployments: the others are made from their pods, with the first
-pod as template.
+A snapshot lacks most of them: they are made from their pods, with the first as template.
 """
 
 import re
@@ -44,14 +43,14 @@ from rollout.planning.play.pace import HANDOVER_SECONDS
 
 _ORDINAL: Final = re.compile(r"(.*-)\d+")
 _CONTROLLED: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS}
-# Owners that the lab does not simulate: the kubelets of static pods, and Jobs.
+# Kubelets of static pods, and Jobs, are not simulated.
 _UNCONTROLLED: Final = frozenset({"Node", "Job"})
 
 
 def fill_controllers(
     store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]
 ) -> dict[str, Json]:
-    """Store the pods' controllers; return owner references by the copy's UIDs."""
+    """Return owner references by the copy's UIDs."""
     daemon_sets = {uid(daemon_set): daemon_set for daemon_set in copy.daemon_sets}
     deployments = {key(deployment): deployment for deployment in copy.deployments}
     pods_by_deployment, pods_by_owner = _group_pods(pods, deployments, daemon_sets)
@@ -90,7 +89,7 @@ def _group_pods(
 def create_copy(
     store: ObjectStore, resource: Resource, obj: Json, spec: Json, **metadata: Any
 ) -> Json:
-    """Store an object with another's name, namespace and labels, and this spec."""
+    """Store an object with another's name, namespace and labels."""
     for name in ("name", "namespace", "labels"):
         if name in obj["metadata"]:
             metadata[name] = obj["metadata"][name]
@@ -100,9 +99,9 @@ def create_copy(
 def _fill_controller(
     store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, copy: ClusterCopy
 ) -> Json:
-    """Store the controller of these pods, and return an owner reference to it.
+    """Return an owner reference.
 
-    An owner of a custom kind becomes a database, any other unknown one a ReplicaSet.
+    A custom owner becomes a database, any other unknown one a ReplicaSet.
     """
     owner = controller_of(pods[0]) if pods else None
     if owner is None:
@@ -130,7 +129,7 @@ def _fill_controller(
 def _fill_deployment(
     store: ObjectStore, pods: Sequence[Json], deployment: Json, pace: CopiedPace
 ) -> Json:
-    """Store a Deployment; return an owner reference to its only ReplicaSet."""
+    """Return an owner reference to the only ReplicaSet."""
     labels = _common_labels(pods)
     template_hash = labels.pop(TEMPLATE_HASH, labels_of(pods[0])[TEMPLATE_HASH])
     owner_uid = (controller_of(pods[0]) or {})["uid"]
@@ -146,7 +145,7 @@ def _fill_deployment(
 
 
 def _deployment_name(pod: Json, owner: Json) -> str:
-    """Return the Deployment behind the pod's ReplicaSet; empty if none."""
+    """Return an empty name if there is no Deployment."""
     name: str = owner["name"]
     suffix = f"-{labels_of(pod).get(TEMPLATE_HASH, '')}"
     is_rolled = owner["kind"] == "ReplicaSet" and name.endswith(suffix)
@@ -154,7 +153,6 @@ def _deployment_name(pod: Json, owner: Json) -> str:
 
 
 def fill_operators(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]) -> None:
-    """Store what opens the budgets of pods that have owners of custom kinds."""
     pods_by_namespace = grouped((namespace_of(pod), pod) for pod in pods)
     for budget in copy.budgets:
         if not status_of(budget).get("disruptionsAllowed"):
@@ -166,7 +164,6 @@ def _fill_operator(store: ObjectStore, budget: Json, neighbors: Sequence[Json]) 
     selector = spec_of(budget).get("selector")
     covered = [pod for pod in neighbors if matches(selector, labels_of(pod))]
     owners = {owner["uid"]: owner for owner in map(controller_of, covered) if owner}
-    # These owners are databases, which move their pods themselves.
     move_themselves = any(_resource_of(owner) is CLUSTERS for owner in owners.values())
     if selector is None or move_themselves or not _is_managed(budget, covered):
         return
@@ -223,7 +220,7 @@ def _role_of(pods: Sequence[Json], budgets: Sequence[Json]) -> Json:
 
 
 def _template_spec(resource: Resource, pods: Sequence[Json], daemon_set: Json) -> Json:
-    """Return the first pod's spec without its node, or a DaemonSet's own spec."""
+    """A DaemonSet's own spec says which nodes it runs on."""
     spec = dict(spec_of(pods[0])) if pods else {"containers": [{"name": "main"}]}
     spec.pop("nodeName", None)
     if resource is DAEMONSETS:
@@ -238,7 +235,7 @@ def _template_spec(resource: Resource, pods: Sequence[Json], daemon_set: Json) -
 
 
 def _volume_by_ordinal(volume: Json) -> Json:
-    """Return a volume whose claim has the ordinal of its StatefulSet's pod."""
+    """The claim has the ordinal of its StatefulSet's pod."""
     claim = volume.get("persistentVolumeClaim")
     match = _ORDINAL.fullmatch(claim["claimName"]) if claim else None
     if match is None:
@@ -254,7 +251,6 @@ def _common_labels(pods: Sequence[Json]) -> dict[str, str]:
 
 
 def timings_of(owner_uid: str, pace: CopiedPace) -> dict[str, str]:
-    """Return annotations: how long an owner's pods take to start, run and end."""
     if owner_uid not in pace.owners:
         return {}
     termination, startup = pace.owners[owner_uid]

@@ -1,5 +1,3 @@
-"""The credentials of a lab's clients, new for each lab, and their files."""
-
 import base64
 import datetime as dt
 import ipaddress
@@ -21,22 +19,19 @@ CONTEXT: Final = "rollout-lab"
 _LIFETIME: Final = dt.timedelta(days=30)
 _SKEW: Final = dt.timedelta(minutes=5)
 _OWNER_ONLY: Final = 0o600
-# libyaml, if PyYAML was built with it, takes a tenth of the time.
+# libyaml, if PyYAML has it, takes a tenth of the time.
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class Authority(Struct, frozen=True):
-    """A server's self-signed certificate and its key, both PEM."""
+    """A self-signed certificate and its key, both PEM."""
 
     certificate: bytes
     server_key: bytes
 
 
 class InventoryHost(Struct, frozen=True):
-    """One host in the inventory and in known_hosts.
-
-    `public_key` is in OpenSSH form. By a fault it differs from the host's own key.
-    """
+    """`public_key` is in OpenSSH form; a fault makes it differ from the host's."""
 
     name: str
     role: str
@@ -85,7 +80,7 @@ def new_authority(now: dt.datetime) -> Authority:
 
 
 def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
-    """Return the TLS context. `ssl` reads certificates only from a file."""
+    """`ssl` reads certificates only from a file."""
     path = directory / ".server.pem"
     _write_private(path, (authority.certificate + authority.server_key).decode())
     try:
@@ -98,7 +93,6 @@ def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
 
 
 def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: str) -> None:
-    """Write a kubeconfig that only its owner can read."""
     authority_data = base64.b64encode(authority.certificate).decode()
     cluster = {"server": server, "certificate-authority-data": authority_data}
     context = {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}
@@ -114,7 +108,7 @@ def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: st
 
 
 def write_client_key(path: Path, key: asyncssh.SSHKey) -> None:
-    """Write the private key for its owner only, and the public key as `.pub`."""
+    """The public key is written as `.pub`."""
     _write_private(path, key.export_private_key().decode())
     path.with_name(f"{path.name}.pub").write_text(key.export_public_key().decode())
 
@@ -135,12 +129,12 @@ def write_inventory(path: Path, hosts: Sequence[InventoryHost], *, user: str, ke
 
 
 def public_line(key: asyncssh.SSHKey) -> str:
-    """Return a public key in the form of known_hosts, without its comment."""
+    """Return a line of known_hosts, without a comment."""
     return " ".join(key.export_public_key().decode().split()[:2])
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, from its creation on."""
+    """Only the owner can read the file, from its creation on."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
     with os.fdopen(descriptor, "w") as file:

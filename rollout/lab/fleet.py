@@ -15,9 +15,9 @@ from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 
 
 class Fleet:
-    """The hosts by name: machines, SSH servers, agents. Each gets a socket, in order.
+    """The hosts by name; each gets a socket, in order.
 
-    `authorized` is the key that may log in to all hosts, `inventory` what is written for clients.
+    `authorized` is the key that may log in to all hosts.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Fleet:
         return ports.pop() if len(ports) == 1 else None
 
     def use_fleetlock(self, base_url: str) -> None:
-        """Make every Zincati use this FleetLock server; empty for none."""
+        """An empty URL stands for none."""
         for machine in self.machines.values():
             if machine.settings.zincati is not None:
                 machine.files[DROP_IN] = drop_in(base_url, machine.settings.zincati.group)
@@ -80,7 +80,7 @@ class Fleet:
 
     async def close(self) -> None:
         for machine in self.machines.values():
-            # Cancels the background tasks, among them the agents'.
+            # This cancels the background tasks, among them the agents'.
             machine.stop()
         tasks = [task for machine in self.machines.values() for task in machine.background]
         await asyncio.gather(*tasks, return_exceptions=True)

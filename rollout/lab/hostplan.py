@@ -1,5 +1,3 @@
-"""One complete plan per host, from a scenario's groups and overrides. Pure."""
-
 import math
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,7 +22,7 @@ class HostPlan(Struct, frozen=True):
 
 
 def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
-    """Return a scenario with FleetLock; all hosts get Zincati if none has it."""
+    """All hosts get Zincati if none has it."""
     hosts = scenario.hosts
     if all(group.zincati is None for group in (*scenario.nodes, *scenario.hosts)):
         hosts = (*hosts, HostOverride(select=HostSelection(), zincati=ZincatiHost()))
@@ -32,10 +30,10 @@ def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
 
 
 def scale(scenario: Scenario, nodes: int) -> Scenario:
-    """Return the scenario with so many nodes, by scaling its groups of workers.
+    """Scale the groups of workers to this number of nodes in all.
 
     The control plane shrinks to one node if it would be more than half of the cluster. A single
-    node is a worker, because workloads need one.
+    node is a worker.
     """
     masters = sum(group.count for group in scenario.nodes if group.role is Role.CONTROL_PLANE)
     if nodes < 2 * masters:
@@ -51,7 +49,7 @@ def scale(scenario: Scenario, nodes: int) -> Scenario:
 
 
 def _share(scenario: Scenario, role: Role, nodes: int) -> dict[str, int]:
-    """Return a role's count by group, in proportion; they add up to `nodes`."""
+    """Return a role's count by group; they add up to `nodes`."""
     groups = [group for group in scenario.nodes if group.role is role]
     weight = sum(group.count for group in groups)
     counts = {}
@@ -63,10 +61,7 @@ def _share(scenario: Scenario, role: Role, nodes: int) -> dict[str, int]:
 
 
 def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
-    """Return the plans in order of the groups; raises ScenarioError.
-
-    An override that selects no host is an error.
-    """
+    """Raises ScenarioError if an override selects no host."""
     drafts = [_draft(group, index) for group in scenario.nodes for index in range(group.count)]
     for override in scenario.hosts:
         if not any(_matches(draft, override.select) for draft in drafts):
@@ -103,10 +98,7 @@ def _matches(draft: HostPlan, selection: HostSelection) -> bool:
 
 
 def _override(draft: HostPlan, override: HostOverride) -> HostPlan:
-    """Return the host with an override's settings, if it is selected.
-
-    Mappings are merged, and other fields are replaced unless the override leaves them out.
-    """
+    """Mappings are merged, other set fields replaced."""
     if not _matches(draft, override.select):
         return draft
     changes: dict[str, Any] = {}

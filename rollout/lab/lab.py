@@ -22,14 +22,13 @@ class Lab(LabFiles):
 
     Its methods may be called from any thread. `store`, `world`, `api`, `machines`, `agents`
     (Zincati by host), `faults` and `requests` belong to its event loop: use them inside `call` or
-    `run` only. `environment` has the variables that make clients use the lab. `ssh_port` is the
-    port of all hosts, or None if each has its own.
+    `run` only. `ssh_port` is None if each host has its own.
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> None:
-        """Start the lab and return when it serves; raises RolloutError.
+        """Return when the lab serves; raises RolloutError.
 
-        `directory` is for the files of its clients, `speed` is simulated seconds per real second.
+        `directory` is for clients' files, `speed` is simulated seconds per real second.
         """
         self.scenario = scenario
         self._ready: Future[Simulation] = Future()
@@ -59,7 +58,7 @@ class Lab(LabFiles):
         self.stop()
 
     def stop(self) -> None:
-        """Stop the lab, and raise once what ended its loop early."""
+        """Raise once what ended the loop early."""
         if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
@@ -83,7 +82,7 @@ class Lab(LabFiles):
         return future.result(_CALL_SECONDS)
 
     def inflict(self, *faults: ApiFault) -> None:
-        """Add faults of the API server, whose times count from now."""
+        """The faults' times count from now."""
         for fault in faults:
             self.call(partial(self.faults.add, fault))
 

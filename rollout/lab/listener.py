@@ -1,8 +1,4 @@
-"""Listening sockets, and connections that are in their handshakes.
-
-asyncio's own servers do not close a connection that is still in its handshake: it would survive an
-outage.
-"""
+"""asyncio's servers do not close a connection that is still in its handshake."""
 
 import asyncio
 import ipaddress
@@ -18,10 +14,10 @@ _LOOPBACK_IPV6: Final = "::1"
 
 
 def reserve_port() -> socket.socket | None:
-    """Return a socket that reserves a free port; None except on Linux.
+    """Reserve a free port without listening; None except on Linux.
 
-    Otherwise another program could get the port during an outage. Only Linux lets another socket
-    listen on it, with `SO_REUSEADDR`.
+    Otherwise another program could get it during an outage. Only Linux lets another socket listen
+    on it, with `SO_REUSEADDR`.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -32,10 +28,7 @@ def reserve_port() -> socket.socket | None:
 
 
 class Listener:
-    """Accepts connections, and runs `handshake` for each.
-
-    After its handshake, a connection belongs to whoever ran it.
-    """
+    """After its handshake, a connection belongs to whoever ran it."""
 
     def __init__(self, handshake: Callable[[socket.socket], Awaitable[object]]) -> None:
         self._handshake = handshake
@@ -47,25 +40,25 @@ class Listener:
         return self._listening is not None
 
     def listen(self, listening: socket.socket) -> None:
-        """Accept connections at this socket, which the listener then owns."""
+        """The listener then owns the socket."""
         self.stop_accepting()
         self._listening = listening
         listening.setblocking(False)
         asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def stop_accepting(self) -> None:
-        """Refuse connections from now on. Handshakes continue."""
+        """Refuse new connections. Handshakes continue."""
         if self._listening is not None:
             asyncio.get_running_loop().remove_reader(self._listening)
             self._listening.close()
             self._listening = None
 
     def break_off(self) -> None:
-        """Refuse connections from now on, and close those in their handshakes."""
+        """Refuse new connections, and close those in their handshakes."""
         self.stop_accepting()
         for connection in self._handshakes.values():
-            # Its handshake then fails and closes it. A task canceled before its first step would
-            # not.
+            # This makes the handshake fail. A task canceled before its first step would not close
+            # it.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
@@ -95,9 +88,9 @@ _LAST_NETWORK = 254
 
 
 def bind_hosts(count: int) -> list[socket.socket]:
-    """Return a socket per host, on a common port if possible; raises OSError.
+    """Use a common port if possible; raises OSError.
 
-    The network is random, so that several labs on one machine rarely choose the same.
+    The network is random, so that several labs rarely choose the same.
     """
     rng = random.SystemRandom()
     for _ in range(_TRIES):
@@ -108,18 +101,18 @@ def bind_hosts(count: int) -> list[socket.socket]:
 
 
 def bind_ipv6_hosts(count: int) -> list[socket.socket]:
-    """Return a socket per host, each on its own port of ::1; raises OSError."""
+    """Use a port of ::1 for each host; raises OSError."""
     return [open_socket(_LOOPBACK_IPV6, 0) for _ in range(count)]
 
 
 def open_socket(address: str, port: int) -> socket.socket:
-    """Return a listening socket, also for an address that was just closed."""
+    """The address may just have been closed."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=_BACKLOG)
 
 
 def _bind_network(network: ipaddress.IPv4Address, count: int) -> list[socket.socket]:
-    """Listen on the first addresses of a network, all on the same free port."""
+    """All addresses get the same free port."""
     port = 0
     sockets = list[socket.socket]()
     with ExitStack() as on_error:

@@ -1,7 +1,4 @@
-"""The API objects of a scenario's workloads. Pure.
-
-The world's controllers create the pods, except bare pods and the mirrors of static pods.
-"""
+"""The API objects of workloads. Controllers create most of their pods. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +23,7 @@ _TOLERATE_CONTROL_PLANE: Final = {
 def workload_objects(
     workload: ScenarioWorkload, hosts: Sequence[HostPlan], node_uids: Mapping[str, str]
 ) -> Iterator[tuple[Resource, Json]]:
-    """Yield the objects of one workload and its budgets.
-
-    `hosts` are all hosts of the lab, `node_uids` the UIDs of Nodes by name.
-    """
+    """`node_uids` are the UIDs of Nodes by name."""
     if workload.budget:
         yield BUDGETS, _budget(workload, workload.budget, workload.name)
     if workload.second_budget:
@@ -49,7 +43,7 @@ def workload_objects(
 
 
 def _volume(workload: ScenarioWorkload) -> Json:
-    """Return the volume that attaches to certain nodes only; it has no stored claim."""
+    """The volume attaches to certain nodes only; its claim is not stored."""
     expressions = [
         {"key": label, "operator": "In", "values": [value]}
         for label, value in workload.volume_in.items()
@@ -84,7 +78,7 @@ def replicas_of(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> int:
 
 
 def _per_worker(share: float, hosts: Sequence[HostPlan]) -> int:
-    """Return a share of the number of workers, rounded up and at least 1."""
+    """Round up, to at least 1."""
     workers = sum(host.role is Role.WORKER for host in hosts)
     return max(1, math.ceil(share * workers))
 
@@ -175,7 +169,7 @@ def _bare_pods(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> Iterato
 
 
 def _mirror(workload: ScenarioWorkload, node: str, node_uid: str) -> Json:
-    """Return the mirror pod that a kubelet creates for a static pod."""
+    """Return the pod that a kubelet creates for a static pod."""
     owner = {
         "apiVersion": "v1",
         "kind": NODES.kind,

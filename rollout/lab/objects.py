@@ -1,4 +1,4 @@
-"""Views and copies of stored objects, which are shared and never changed."""
+"""Stored objects are shared and never changed."""
 
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ def name_of(obj: Json) -> str:
 
 
 def namespace_of(obj: Json) -> str:
-    """Return the namespace; empty for cluster-scoped objects."""
+    """Return an empty namespace for cluster-scoped objects."""
     return str(obj["metadata"].get("namespace", ""))
 
 
@@ -45,7 +45,7 @@ def status_of(obj: Json) -> Json:
 
 
 def field_of(obj: Json, path: str) -> Any:
-    """Return the field at a dotted path; None if any part of it is missing."""
+    """Return None if any part of the path is missing."""
     value: Any = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -77,7 +77,7 @@ def is_mirror(pod: Json) -> bool:
 
 
 def node_name(pod: Json) -> str:
-    """Return the node that the pod is bound to; empty for none."""
+    """Return an empty name if the pod has no node."""
     return str(spec_of(pod).get("nodeName") or "")
 
 
@@ -110,7 +110,7 @@ def with_metadata(obj: Json, **fields: Any) -> Json:
 
 
 def with_spec(obj: Json, **fields: Any) -> Json:
-    """Return the object with fields of its spec replaced; its generation counts."""
+    """The generation counts the change."""
     spec = {**spec_of(obj), **fields}
     changed = {**obj, "spec": spec}
     generation = obj["metadata"].get("generation")
@@ -120,13 +120,13 @@ def with_spec(obj: Json, **fields: Any) -> Json:
 
 
 def with_condition(obj: Json, new: Json, now: datetime) -> Json:
-    """Set a condition; its transition time moves only with its status."""
+    """The transition time moves only with the status."""
     old = condition(obj, new["type"])
     conditions = status_of(obj).get("conditions") or []
     if old is None:
         added = {"lastTransitionTime": timestamp(now), **new}
         return with_status(obj, conditions=[*conditions, added])
-    # A condition that a client wrote may have no time.
+    # A client's condition may have no time.
     since = old.get("lastTransitionTime") if old["status"] == new["status"] else None
     changed = {"lastTransitionTime": since or timestamp(now), **new}
     return with_status(obj, conditions=[changed if entry is old else entry for entry in conditions])

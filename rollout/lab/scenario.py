@@ -1,5 +1,3 @@
-"""The format of scenario files, and how they are found and read."""
-
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -34,7 +32,7 @@ class Role(StrEnum):
 
 
 class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hosts with the same settings, named `prefix-1` and so on, spread over zones."""
+    """The hosts are named `prefix-1` and so on, spread over zones."""
 
     prefix: Name
     count: Count
@@ -45,7 +43,7 @@ class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 class HostSelection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The hosts that an override is for: all conditions must hold."""
+    """All conditions must hold."""
 
     names: tuple[str, ...] = ()
     role: Role | None = None
@@ -53,13 +51,13 @@ class HostSelection(
 
 
 class HostOverride(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other settings for selected hosts; later overrides win."""
+    """Later overrides win."""
 
     select: HostSelection
 
 
 class WorkloadKind(StrEnum):
-    """The kind of a workload. A kubelet runs static pods by itself.
+    """A kubelet runs static pods by itself.
 
     A Cluster is a database, whose operator moves the primary off a cordoned node.
     """
@@ -73,7 +71,7 @@ class WorkloadKind(StrEnum):
 
 
 class ScenarioBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A disruption budget with exactly one limit, a count or a percentage."""
+    """Exactly one limit is set, a count or a percentage."""
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
@@ -85,14 +83,13 @@ class ScenarioBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ScenarioWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One workload.
+    """`replicas_per_worker` replaces `replicas`; `spec` replaces fields of the pods'.
 
-    `replicas_per_worker` replaces `replicas`. `copies_per_worker` creates that many workloads named
-    `name-1` and so on. `lab` has the pods' annotations for the lab, without their prefix. `role`
-    restricts pods to nodes of a role, `node` is a bare pod's node. `spread` is the topology key
-    over which replicas are spread if possible. `volume_in` has the labels of the only nodes that
-    the pods' common volume attaches to. `spec` replaces fields of the pods' spec. `owner` (kind and
-    name) of bare pods need not exist. `marks` are annotations of the workload itself.
+    `copies_per_worker` creates workloads named `name-1` and so on. `lab` has the pods' annotations
+    for the lab, without their prefix. `node` is a bare pod's. `spread` is the topology key over
+    which replicas are spread if possible. `volume_in` has the labels of the only nodes that the
+    pods' common volume attaches to. `owner` (kind and name) of bare pods need not exist. `marks`
+    are annotations of the workload itself.
     """
 
     kind: WorkloadKind
@@ -121,12 +118,12 @@ class ScenarioWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole lab.
+    """`clock_ahead` is in seconds, negative for behind.
 
-    `clock_ahead` is in seconds, negative for behind. `steps` are the command lines to suggest, if
-    not the usual ones. `fleetlock` is the base URL for hosts with Zincati; without one they send no
-    requests. `like` is a file of `plan --snapshot`: the lab copies that cluster, and nodes and
-    workloads here do not count. With `ipv6` hosts listen on ::1, each on its own port.
+    `steps` are the command lines to suggest, if not the usual ones. `fleetlock` is the base URL for
+    hosts with Zincati; without one they send no requests. `like` is a file of `plan --snapshot`:
+    the lab copies that cluster, and nodes and workloads here do not count. With `ipv6` hosts listen
+    on ::1, each on its own port.
     """
 
     description: str
@@ -147,7 +144,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Require nodes, and groups with different prefixes."""
         prefixes = [group.prefix for group in self.nodes]
         if not sum(group.count for group in self.nodes):
             raise ValueError("a scenario needs at least one node")
@@ -209,7 +205,7 @@ def _document(text: str, source: str) -> dict[str, Any]:
 
 
 def _extend(document: dict[str, Any], base: object, source: str) -> dict[str, Any]:
-    """Return a scenario on top of another: lists are joined, other fields replaced."""
+    """Lists are joined, other fields replaced."""
     if not isinstance(base, str) or base not in scenario_names():
         known = ", ".join(scenario_names())
         raise ScenarioError(
@@ -254,12 +250,12 @@ def steps_of(scenario: Scenario) -> tuple[str, ...]:
     if url.scheme == "http" and url.path in ("", "/"):
         serve = f"rollout fleetlock serve --listen {url.netloc}   # serves until Ctrl-C"
         return (serve, *steps)
-    # Another URL is served elsewhere, or through a proxy.
+    # Another URL is served elsewhere.
     return steps
 
 
 def flags_of(scenario: Scenario) -> Sequence[str]:
-    """Return the flags of `rollout plan` in the steps; none without such a step."""
+    """Return the flags of `rollout plan` in the steps; none without it."""
     for step in steps_of(scenario):
         words = shlex.split(step, comments=True)
         if words[:2] == ["rollout", "plan"]:

@@ -1,7 +1,4 @@
-"""The scoreboard: what happened to the cluster while clients worked on it.
-
-The figures never come from a client's own reports, so that tests can rely on them.
-"""
+"""What happened to the cluster. Clients' own reports do not count."""
 
 from collections import Counter
 from collections.abc import Callable, Container
@@ -39,7 +36,7 @@ _MAY_STAY = frozenset({"node-rollout.dev/last-result", "node-rollout.dev/reboot-
 
 
 class BrokenBudget(Struct, frozen=True):
-    """A violated budget; `below` is how many healthy pods it lacked at worst."""
+    """`below` is how many healthy pods the budget lacked at worst."""
 
     name: str
     at: str
@@ -47,21 +44,19 @@ class BrokenBudget(Struct, frozen=True):
 
 
 class HostVersions(Struct, frozen=True):
-    """The version a host ran at the start, and the one it runs now."""
-
     before: str
     now: str
 
 
 class Scoreboard(Struct, frozen=True):
-    """What happened since the start; pods and budgets are named `namespace/name`.
+    """Pods and budgets are named `namespace/name`.
 
-    `reboots` counts boots with a new boot ID. `killed` are pods whose containers were running when
-    their host went down. `deletions` are pods that clients deleted without an eviction.
-    `moved_twice` counts evictions of pods that were created after the start. `most_unavailable` is
-    the largest number of nodes that were not Ready, off or newly cordoned at one time.
-    `taints_left` are nodes with rollout's soft taint, `exclusions_left` nodes newly excluded from
-    load balancers. `rolled_back` are hosts that did not boot the staged version.
+    `reboots` counts new boot IDs. `killed` pods ran when their host went down. `deletions` are pods
+    that clients deleted without an eviction. `moved_twice` counts evictions of pods created after
+    the start. `most_unavailable` is the largest number of nodes that were not Ready, off or newly
+    cordoned at one time. `taints_left` are nodes with rollout's soft taint, `exclusions_left` nodes
+    newly excluded from load balancers. `rolled_back` are hosts that did not boot the staged
+    version.
     """
 
     reboots: dict[str, int]
@@ -90,19 +85,19 @@ class Scoreboard(Struct, frozen=True):
 
 
 class ScoreKeeper:
-    """Watches a world from the start; earlier cordons belong to the scenario."""
+    """Cordons and violations before the start belong to the scenario."""
 
     def __init__(self, world: World) -> None:
         self._cluster = world.cluster
         self._store = world.cluster.store
         self._hosts = {name: kubelet.host for name, kubelet in sorted(world.kubelets.items())}
         self._versions = {name: host.os_version for name, host in self._hosts.items()}
-        # By host: the version that was staged when the host last went down.
+        # By host: the version that was staged when it last went down.
         self._staged: dict[str, str | None] = {}
         self._killed: list[str] = []
         self._undrained: dict[str, None] = {}
         self._broken: dict[str, BrokenBudget] = {}
-        # Budgets that a disruption violated and that have not recovered since.
+        # Budgets that were violated and have not recovered since.
         self._below_now: set[str] = set()
         self._evictions = 0
         self._moved_twice = 0
@@ -158,7 +153,6 @@ class ScoreKeeper:
         return tuple(name for name in names if name not in before)
 
     def _host_went_down(self, host: Machine) -> None:
-        """Count the pods that were running on the host, and the budgets' losses."""
         self._staged[host.name] = host.update_engine.staged
         pods = [pod for pod in self._store.pods_on(host.name) if phase(pod) == "Running"]
         budgets = dict[str, Json]()
@@ -199,7 +193,6 @@ class ScoreKeeper:
         self._update_availability(change.obj)
 
     def _update_availability(self, node: Json) -> None:
-        """Update which nodes are unavailable, and the largest number of them."""
         name = name_of(node)
         is_cordoned = _is_cordoned(node) and name not in self._cordoned_before
         if self._is_down(name) or not is_ready(node) or is_cordoned:
@@ -226,7 +219,6 @@ class ScoreKeeper:
                 self._check_budget(budget, lost=1)
 
     def _check_budget(self, budget: Json, *, lost: int) -> None:
-        """Count a disruption that cost a budget healthy pods, if it violated the budget."""
         desired = int(status_of(budget).get("desiredHealthy", 0))
         after = self._healthy_count(budget)
         before = after + lost
@@ -244,7 +236,7 @@ class ScoreKeeper:
             self._below_now.add(name)
 
     def _note_recovery(self, pod: Json) -> None:
-        """Note the budgets that a ready pod healed: the next disruption counts again."""
+        """The next disruption of a recovered budget counts again."""
         if not self._below_now:
             return
         for budget in self._budgets_of(pod):
@@ -287,7 +279,6 @@ def _annotations_left(node: Json) -> tuple[str, ...]:
 
 
 def _began_to_terminate(change: Change) -> bool:
-    """Whether this change began the pod's deletion, or deleted the pod at once."""
     was_terminating = change.previous is not None and is_deleting(change.previous)
     return not was_terminating and (change.gone or is_deleting(change.obj))
 

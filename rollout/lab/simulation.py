@@ -1,4 +1,4 @@
-"""The whole lab in one event loop. Nothing listens before the cluster is at rest."""
+"""Nothing listens before the cluster is at rest."""
 
 import asyncio
 import random
@@ -35,13 +35,13 @@ from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.world import World
 
-# A listener and a few connections for each host, and the rest of the process.
+# For each host, a listener and a few connections.
 _FILES_PER_HOST: Final = 4
 _OTHER_FILES: Final = 512
 
 
 class LabFiles:
-    """The files that a lab writes for its clients; `key` is the private SSH key."""
+    """`key` is the private SSH key."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -51,10 +51,7 @@ class LabFiles:
         self.key = directory / "id_ed25519"
 
     def variables(self, shared_port: int | None) -> dict[str, str]:
-        """Return the environment variables that make clients use the lab.
-
-        `shared_port` is the SSH port of all hosts, or None if clients need the inventory.
-        """
+        """`shared_port` is the SSH port of all hosts, or None for the inventory's."""
         # ssh splits the option at spaces unless it is quoted.
         known_hosts = shlex.quote(f'UserKnownHostsFile="{self.known_hosts}"')
         variables = {
@@ -63,7 +60,7 @@ class LabFiles:
             "ROLLOUT_KNOWN_HOSTS": str(self.known_hosts),
             # The operator's own ssh_config is for real hosts.
             "ROLLOUT_SSH_CONFIG": "none",
-            # For Ansible's own commands with the inventory.
+            # For Ansible's own commands.
             "ANSIBLE_SSH_COMMON_ARGS": f"-o {known_hosts}",
         }
         if shared_port is None:
@@ -74,7 +71,7 @@ class LabFiles:
 
 
 class Simulation(Struct, frozen=True):
-    """A running lab, which only code in its event loop may read and change."""
+    """Only code in its event loop may read and change it."""
 
     store: ObjectStore
     world: World
@@ -208,7 +205,6 @@ def _write_files(
 
 
 def _raise_file_limit(hosts: int) -> None:
-    """Raise the limit of open files, which a thousand hosts exceed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = hosts * _FILES_PER_HOST + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= limit:

@@ -15,8 +15,6 @@ _NO_ROLES = ': RBAC: [clusterrole.rbac.authorization.k8s.io "node-rollout" not f
 
 
 class AccessAttributes(Struct, frozen=True):
-    """What a user wants to do; `resource` may name a subresource (`pods/eviction`)."""
-
     verb: str
     group: str
     resource: str
@@ -25,7 +23,7 @@ class AccessAttributes(Struct, frozen=True):
 
 
 class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A denied verb (`*`: any) on a resource; an empty namespace or name means all."""
+    """`*` is any verb; an empty namespace or name means all."""
 
     verb: str
     resource: str
@@ -42,20 +40,17 @@ class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AccessControl:
-    """Authentication by one bearer token, authorization by denials and grants.
-
-    Without grants (None), the user may do everything that no denial covers.
-    """
+    """Without grants (None), users may do all that no denial covers."""
 
     def __init__(self, token: str) -> None:
         self._token = token
         self.denials = set[Denial]()
         self.grants: tuple[Callable[[AccessAttributes], bool], ...] | None = None
-        # This many requests are refused, as by a server that has not read the roles yet.
+        # Requests to refuse, as by a server that has not read the roles yet.
         self.not_ready_for = 0
 
     def user(self, authorization: str) -> str:
-        """Return the user; raises a 401 for an unknown token."""
+        """Raises a 401 for an unknown token."""
         if not authorization:
             return ANONYMOUS
         # Clients in pods write it in lower case.

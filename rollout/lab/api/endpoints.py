@@ -36,7 +36,7 @@ _HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/pi
 
 
 class EndpointResponse(Struct, frozen=True):
-    """An encoded response. If it `breaks_off`, more is announced than is sent."""
+    """If it `breaks_off`, more is announced than is sent."""
 
     status: int
     payload: bytes
@@ -50,8 +50,6 @@ def refused(refusal: StatusError) -> EndpointResponse:
 
 
 class Endpoints:
-    """The whole API except its transport."""
-
     def __init__(self, store: ObjectStore, access: AccessControl) -> None:
         self._store = store
         self._access = access
@@ -69,7 +67,7 @@ class Endpoints:
         }
 
     def answer(self, call: Call) -> EndpointResponse | Watch:
-        """Answer a request; raises StatusError for every refusal."""
+        """Raises StatusError for every refusal."""
         resource = call.target.resource
         subresource = call.target.subresource
         verb = call.target.verb
@@ -143,7 +141,6 @@ class Endpoints:
         path = call.target.path.rstrip("/")
         match path.split("/"):
             case ["", "apis", group, version, *_] if resource_list(group, version) is None:
-                # Such a URL does not reach the API proper on a real server.
                 return EndpointResponse(_NOT_FOUND, b"404 page not found\n", _TEXT)
         if call.target.verb != "get":
             raise unknown_path()
@@ -163,7 +160,7 @@ def _decode(payload: bytes) -> Any:
 
 
 def _body(call: Call) -> Json:
-    """Return the object; raises a 415 for other encodings, a 400 for no object."""
+    """Raises a 415 for other encodings, a 400 for no object."""
     if call.content_type == protobuf.MEDIA_TYPE:
         return protobuf.decode_object(call.payload)
     if call.content_type not in {JSON, ""}:

@@ -1,7 +1,7 @@
 """The eviction subresource, with a real server's order of checks.
 
-The budget is charged before the UID is checked, so an eviction meant for another pod costs the
-budget a disruption. A dry run costs nothing.
+The budget is charged before the UID is checked: an eviction meant for another pod costs a
+disruption. A dry run costs nothing.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class EvictionEndpoint:
         self._writer = writer
 
     def evict(self, target: Target, eviction: Json, query: Mapping[str, str]) -> Json:
-        """Evict a pod; budgets protect only running pods that are not terminating."""
+        """Budgets protect only running pods that are not terminating."""
         if (eviction.get("metadata") or {}).get("name") != target.name:
             raise bad_request("name in URL does not match name in Eviction object")
         self._writer.check_namespace(PODS, target.namespace, target.name)
@@ -65,7 +65,7 @@ class EvictionEndpoint:
         return evicted()
 
     def _charge_budget(self, pod: Json, *, dry_run: bool) -> None:
-        """Charge the budget with a disruption; raises a 429 if it allows none."""
+        """Raises a 429 if the budget allows no disruption."""
         budgets = [
             budget
             for budget in self._store.items(BUDGETS, namespace_of(pod))
@@ -112,7 +112,6 @@ def _check_budget(budget: Json) -> None:
 
 
 def _use_disruption(budget: Json, pod: str, now: datetime) -> Json:
-    """Return the budget with a disruption used, until its controller counts again."""
     status = budget["status"]
     allowed = status["disruptionsAllowed"] - 1
     disrupted = {**(status.get("disruptedPods") or {}), pod: timestamp(now)}

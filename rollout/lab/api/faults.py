@@ -1,5 +1,3 @@
-"""Faults on demand: rules that make the API server answer wrongly, late or never."""
-
 import math
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -40,15 +38,13 @@ class FaultAnswer(StrEnum):
 
 
 class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One rule; empty fields match everything. Times are simulated seconds.
+    """A rule is in force from `after` for `duration`; empty fields match everything.
 
-    The rule is in force from `after` for `duration`. It strikes matching requests from number
-    `from_request` on (1 is the first), at most `requests` of them, each with `probability`.
-    `resource` may name a subresource (`pods/eviction`). `path` is how a URL of no resource begins
-    (`/version`); its verb is `get`. `delay` is for `slow` and `hang`, `retry_after` (real seconds)
-    for `too-many-requests`. An outage begins with the first request that its rule strikes;
-    afterwards the first `refused` requests get a 403. `done` tells for `html`, `empty` and
-    `wrong-kind` whether the request is carried out; `body` is for `wrong-kind`.
+    Times are simulated seconds, except `retry_after`. The rule strikes matching requests from
+    number `from_request` on (1 is the first), at most `requests`. `resource` may name a subresource
+    (`pods/eviction`). `path` is how a URL of no resource begins (`/version`); its verb is `get`. An
+    outage begins with the first request that is struck; afterwards the first `refused` get a 403.
+    `done` tells for `html`, `empty` and `wrong-kind` whether the request is carried out.
     """
 
     answer: FaultAnswer
@@ -79,8 +75,6 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class _ActiveFault:
-    """A rule in force, with the numbers of requests that matched it and were struck."""
-
     def __init__(self, rule: ApiFault, began: float) -> None:
         self.rule = rule
         self.starts = began + rule.after
@@ -89,7 +83,7 @@ class _ActiveFault:
         self._met = 0
 
     def count_and_strike(self, target: Target, now: float, random: Random) -> bool:
-        # The duration of an outage begins with the request that it strikes.
+        # An outage lasts from the request that it strikes.
         has_ended = now >= self.ends and self.rule.answer is not FaultAnswer.OUTAGE
         if now < self.starts or has_ended or not self.rule.covers(target):
             return False
@@ -103,7 +97,7 @@ class _ActiveFault:
 
 
 class FaultPlan:
-    """The rules in force; the first that strikes decides. `now`: simulated seconds."""
+    """The first rule that strikes decides. `now`: simulated seconds."""
 
     def __init__(self, *, now: Callable[[], float]) -> None:
         self._now = now
@@ -111,7 +105,7 @@ class FaultPlan:
         self._active: list[_ActiveFault] = []
 
     def add(self, rule: ApiFault) -> None:
-        """Put a rule in force; an outage happens once unless `requests` is set."""
+        """An outage happens once unless `requests` is set."""
         if rule.answer is FaultAnswer.OUTAGE and rule.requests is None:
             rule = msgspec.structs.replace(rule, requests=1)
         self._active.append(_ActiveFault(rule, self._now()))
@@ -131,7 +125,7 @@ class FaultPlan:
         return None
 
     def remaining(self, rule: ApiFault) -> float:
-        """Return the simulated seconds until a rule ends; 0 if it is not in force."""
+        """Return simulated seconds; 0 if the rule is not in force."""
         ends = next((active.ends for active in self._active if active.rule is rule), 0.0)
         return max(ends - self._now(), 0.0)
 
@@ -173,12 +167,11 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
 
 
 def stand_in(fault: ApiFault) -> EndpointResponse | None:
-    """Return the answer that replaces the server's; None for the server's own."""
+    """Return None for the server's own answer."""
     if fault.answer in _REFUSALS:
         return refused(StatusError(*_REFUSALS[fault.answer]))
     match fault.answer:
         case FaultAnswer.TOO_MANY_REQUESTS:
-            # Flow control refuses with a line of text instead of a Status.
             headers = {"Retry-After": str(fault.retry_after), "X-Content-Type-Options": "nosniff"}
             text = b"Too many requests, please try again later.\n"
             return EndpointResponse(429, text, "text/plain; charset=utf-8", headers)

@@ -1,7 +1,4 @@
-"""How objects are created and deleted: defaults, admission, grace and finalizers.
-
-The API, the controllers and the kubelets share these, so that pods end alike whoever deletes them.
-"""
+"""How objects are created and deleted, by clients and controllers alike."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -55,7 +52,7 @@ _REPLICATED: Final = frozenset({DEPLOYMENTS, REPLICASETS, STATEFULSETS})
 
 
 def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Json:
-    """Return the object as stored; admission changes only new ones (`creating`)."""
+    """Admission changes only new objects (`creating`)."""
     fields = without_nulls(obj["metadata"])
     metadata = {key: value for key, value in fields.items() if value not in ({}, [])}
     if creating and resource in WITH_GENERATION:
@@ -111,7 +108,6 @@ def without_nulls(value: Any) -> Any:
 
 
 def admit(spec: Json) -> Json:
-    """Return a new pod's spec with defaults and admission's tolerations."""
     own = spec.get("tolerations") or []
     added = [toleration for toleration in _DEFAULT_TOLERATIONS if not _tolerates(toleration, own)]
     return {**_POD_SPEC, **spec, "tolerations": [*own, *added]}
@@ -128,13 +124,13 @@ def _tolerates(default: Json, tolerations: list[Json]) -> bool:
 def begin_deletion(
     store: ObjectStore, resource: Resource, obj: Json, *, grace_seconds: int | None = None
 ) -> Json | None:
-    """Delete an object; return it while it terminates, or None once it is gone."""
+    """Return the object while it terminates, or None once it is gone."""
     terminating = deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds)
     return put_or_remove(store, resource, terminating)
 
 
 def put_or_remove(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
-    """Store the object, or remove it and return None if it is deleted and not kept."""
+    """Return None if the object was deleted and is not kept."""
     metadata = obj["metadata"]
     is_kept = metadata.get("deletionGracePeriodSeconds") or metadata.get("finalizers")
     # The garbage collector removes a namespace once it is empty.
@@ -147,7 +143,7 @@ def put_or_remove(store: ObjectStore, resource: Resource, obj: Json) -> Json | N
 def deleted_form(
     resource: Resource, obj: Json, now: datetime, *, grace_seconds: int | None
 ) -> Json:
-    """Return the deleted object. A second deletion may only shorten the grace."""
+    """A second deletion may only shorten the grace."""
     metadata = obj["metadata"]
     if is_deleting(obj):
         granted = metadata.get("deletionGracePeriodSeconds") or 0
@@ -168,7 +164,7 @@ def deleted_form(
 
 
 def pod_grace(pod: Json, requested: int | None) -> int:
-    """Return the pod's grace in seconds; 0 if it has no node or has finished."""
+    """Return seconds; 0 if the pod has no node or has finished."""
     if not node_name(pod) or is_finished(pod):
         return 0
     grace = requested

@@ -1,7 +1,6 @@
 """Bodies in protobuf, which kubectl sends for `auth can-i`, `drain` and `create`.
 
-The tables have the fields that this server reads, with the numbers of the published Kubernetes API
-definitions.
+The tables have the fields that are read, by the published Kubernetes API definitions.
 """
 
 from base64 import b64encode
@@ -94,7 +93,7 @@ _ENVELOPE: Final[_Message] = {
 
 
 def decode_object(payload: bytes) -> Json:
-    """Return an enveloped object; raises a 415 for unknown kinds and invalid bytes."""
+    """Raises a 415 for unknown kinds and invalid bytes."""
     try:
         envelope = _decode(payload.removeprefix(_MAGIC), _ENVELOPE)
         message = _KINDS[envelope["type"]["kind"]]
@@ -122,7 +121,6 @@ def _decode(payload: bytes, message: _Message) -> Json:
 
 
 def _fields(payload: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field; texts and messages are bytes."""
     at = 0
     while at < len(payload):
         tag, at = _varint(payload, at)

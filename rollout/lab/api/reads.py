@@ -34,7 +34,7 @@ class Lists:
         self._remaining: dict[str, _RemainingList] = {}
 
     def page(self, call: Call) -> tuple[list[Json], Json]:
-        """Return a page's objects and metadata; raises a 410 for an old token."""
+        """Raises a 410 for an old token."""
         limit = whole_number(call.query, "limit")
         token = call.query.get("continue")
         if not token:
@@ -63,7 +63,7 @@ class Lists:
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int:
-    """Return a number of the query, 0 if it is absent; raises a 400."""
+    """Return 0 if the number is absent; raises a 400."""
     text = query.get(name, "")
     try:
         return int(text) if text else 0
@@ -79,9 +79,8 @@ _BEFORE_DEADLINE = 2
 
 
 class Watch(Struct, frozen=True):
-    """The parameters of a watch.
+    """`since` None begins with the current objects; `timeout` is real seconds.
 
-    `since` is a revision, or None to begin with the current objects; `timeout` is real seconds.
     `include` is what tables contain of objects, empty for no tables. An object that begins to match
     the selectors is ADDED, one that ceases to match is DELETED.
     """
@@ -94,7 +93,7 @@ class Watch(Struct, frozen=True):
     include: str
 
     def initial_events(self, store: ObjectStore) -> list[Json]:
-        """Return the current objects or the changes since; an ERROR if those are gone."""
+        """Return the current objects or changes; an ERROR if those are gone."""
         if self.since is None:
             objects = store.items(self.target.resource, self.target.namespace)
             return [_event("ADDED", obj) for obj in self.selection.select(objects)]
@@ -115,7 +114,6 @@ class Watch(Struct, frozen=True):
         return _event("BOOKMARK", bookmark)
 
     def next_bookmark(self, now: float, deadline: float, every: float = BOOKMARK_SECONDS) -> float:
-        """Return when the next bookmark is due, or the deadline if none is."""
         last = deadline - _BEFORE_DEADLINE
         if not self.bookmarks or last <= now:
             return deadline
@@ -143,7 +141,7 @@ def _event(kind: str, obj: Json) -> Json:
 
 
 def watch_of(call: Call) -> Watch:
-    """Read the parameters of a watch from the query; raises a 400."""
+    """Raises a 400."""
     query = call.query
     if query.get("sendInitialEvents") in {"1", "true"}:
         raise bad_request("sendInitialEvents is not served: list first")

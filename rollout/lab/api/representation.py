@@ -33,7 +33,7 @@ Cell = Callable[[Json, datetime], object]
 
 
 class PrinterColumn(NamedTuple):
-    """A column; `absent` is the text for no value, `priority` 1 is for wide output."""
+    """`absent` is the text for no value, `priority` 1 is for wide output."""
 
     name: str
     source: str | Cell
@@ -50,7 +50,7 @@ class PrinterColumn(NamedTuple):
         }
 
     def cell(self, obj: Json, now: datetime) -> str:
-        """Return the text for an object; a map is shown as its size."""
+        """A map is shown as its size."""
         source = self.source
         value = source(obj, now) if callable(source) else field_of(obj, source)
         if isinstance(value, dict):
@@ -59,7 +59,7 @@ class PrinterColumn(NamedTuple):
 
 
 def _since(path: str) -> Cell:
-    """Return a cell for the time since, in the largest unit that it has twice."""
+    """The age is in the largest unit that it has twice."""
 
     def age(obj: Json, now: datetime) -> str:
         text = field_of(obj, path)
@@ -167,7 +167,6 @@ _COLUMNS: Final[dict[Resource, tuple[PrinterColumn, ...]]] = {
 
 
 JSON = "application/json"
-# Smaller answers are not compressed.
 _COMPRESSION_THRESHOLD = 128 * 1024
 _COMPRESSION_LEVEL = 1
 _GZIP_WINDOW = 31
@@ -175,12 +174,12 @@ _META = {"apiVersion": "meta.k8s.io/v1"}
 
 
 def object_inclusion(call: Call) -> str:
-    """Return what the requested table includes of objects; empty for no table."""
+    """Return what the table includes of objects; empty for no table."""
     return call.query.get("includeObject", "Metadata") if "as=Table" in call.accept else ""
 
 
 def object_body(resource: Resource, obj: Json, now: datetime, include: str) -> Json:
-    """Return an object, or a table if `include` is set; a Status stays a Status."""
+    """A Status stays a Status."""
     if not include or obj.get("kind") == "Status":
         return obj
     metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
@@ -201,7 +200,7 @@ def list_body(
 
 
 def _list_item(obj: Json) -> Json:
-    """Return an object without its type, which the list names."""
+    """The list names the type."""
     return {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}
 
 
@@ -230,7 +229,6 @@ def encode_body(body: Any) -> bytes:
 
 
 def compress(payload: bytes, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
-    """Return the payload, compressed if that is worth it, and headers."""
     if len(payload) < _COMPRESSION_THRESHOLD or "gzip" not in accept_encoding:
         return payload, {}
     packed = zlib.compress(payload, _COMPRESSION_LEVEL, _GZIP_WINDOW)

@@ -1,5 +1,3 @@
-"""Requests: a URL parsed into verb, resource, namespace and name, and their log."""
-
 import re
 from collections import deque
 from collections.abc import Mapping
@@ -35,7 +33,7 @@ class Target(Struct, frozen=True):
         return self.resource.plural
 
 
-# A namespace itself is cluster-scoped, and its subresource `status` is no resource in it.
+# A namespace itself is cluster-scoped, and its `status` is no resource in it.
 _ADDRESS: Final = re.compile(
     r"/(?:api|apis/([^/]+))/([^/]+)"
     r"(?:/namespaces/([^/]+)(?=/(?!status)[^/]))?"
@@ -44,7 +42,7 @@ _ADDRESS: Final = re.compile(
 
 
 def parse_target(method: str, path: str, query: Mapping[str, str]) -> Target:
-    """Return what a request is about; the resource is NOTHING for unknown URLs."""
+    """The resource is NOTHING for unknown URLs."""
     unknown = Target(method.lower(), path)
     match = _ADDRESS.fullmatch(path)
     if match is None:
@@ -96,7 +94,7 @@ class Call(Struct, frozen=True):
 
 
 class RequestRecord(Struct, frozen=True):
-    """A request and its answer; `at` is monotonic seconds, `status` 0 means none."""
+    """`at` is monotonic seconds; `status` is 0 without an answer."""
 
     at: float
     method: str

@@ -7,7 +7,7 @@ _ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 class Resource(Struct, frozen=True, eq=False):
-    """A kind of object. Only the constants below exist, so identity is equality."""
+    """Only the constants below exist, so identity is equality."""
 
     group: str
     plural: str
@@ -76,13 +76,13 @@ CLUSTER_ROLES = Resource(_RBAC, "clusterroles", "ClusterRole", subresources=(), 
 CLUSTER_ROLE_BINDINGS = Resource(
     _RBAC, "clusterrolebindings", "ClusterRoleBinding", subresources=(), namespaced=False
 )
-# Storage that runs on the cluster's nodes. Tests change it as its operator would.
+# Storage that runs on the nodes; tests act as its operator.
 REPLICAS = Resource("longhorn.io", "replicas", "Replica", version="v1beta2")
 LONGHORN_SETTINGS = Resource(
     "longhorn.io", "settings", "Setting", subresources=(), version="v1beta2"
 )
 CEPH_CLUSTERS = Resource("ceph.rook.io", "cephclusters", "CephCluster")
-# Databases of CloudNativePG, which the lab's own operator runs.
+# Databases of CloudNativePG.
 CLUSTERS = Resource("postgresql.cnpg.io", "clusters", "Cluster")
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
@@ -106,7 +106,6 @@ _FIXED: Final[dict[str, dict[str, Any]]] = {
 
 
 def discovery(path: str) -> dict[str, Any] | None:
-    """Return a discovery document such as `/version` or `/apis`; None for others."""
     if path in _FIXED:
         return _FIXED[path]
     match path.split("/"):
@@ -141,7 +140,6 @@ def _group(name: str, served: str) -> dict[str, Any]:
 
 
 def resource_list(group: str, version: str) -> dict[str, Any] | None:
-    """Return the resources of a group's version; None if there is no such version."""
     api_version = f"{group}/{version}" if group else version
     served = [resource for resource in SERVED if resource.api_version == api_version]
     if not served:

@@ -1,5 +1,3 @@
-"""The scale subresource of workloads, whose body is a `Scale` of autoscaling/v1."""
-
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,7 +33,7 @@ def patch_scale(writer: Writer, call: Call, patch: Any) -> Json:
 
 
 def update_scale(writer: Writer, call: Call, scale: Json) -> Json:
-    """Replace a Scale; raises a 409 for another version, a 422 below 0."""
+    """Raises a 409 for another version, a 422 below 0."""
     target = call.target
     workload = writer.current(target.resource, target.name, target.namespace)
     metadata = scale.get("metadata") or {}

@@ -1,7 +1,4 @@
-"""Label and field selectors, parsed once per request.
-
-The product's parser reads label selectors, so that client and server agree.
-"""
+"""The product's parser reads label selectors, so that client and server agree."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -18,7 +15,7 @@ from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 
 
 def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector selects these; an empty one does, None does not."""
+    """An empty selector matches everything, None nothing."""
     if selector is None:
         return False
     match_labels: Json = selector.get("matchLabels") or {}
@@ -53,8 +50,6 @@ _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
 
 
 class _FieldTerm(Struct, frozen=True):
-    """One term; `equals` is false for `!=`."""
-
     path: str
     value: str
     equals: bool
@@ -95,7 +90,7 @@ class ListOptions(Struct, frozen=True):
 
 
 def selection_of(call: Call) -> ListOptions:
-    """Return the selectors of a query; raises a 400 for invalid ones."""
+    """Raises a 400 for invalid selectors."""
     try:
         labels = parse_selector(call.query.get("labelSelector", ""))
     except UsageError as error:

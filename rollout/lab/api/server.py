@@ -1,5 +1,3 @@
-"""The API server: a listener, its connections, and what faults do to them."""
-
 import asyncio
 import socket
 import ssl
@@ -90,7 +88,7 @@ class ApiServer:
             self._connections.abort()
 
     def come_back(self) -> None:
-        """Listen, on the same port as before if there was one."""
+        """Listen on the same port as before, if any."""
         if self._connections is None or self._stopped or self._listener.listening:
             return
         listening = open_socket(LOOPBACK, self.port)
@@ -98,9 +96,9 @@ class ApiServer:
         self._listener.listen(listening)
 
     async def outage(self, seconds: float | None, *, refused: int = 0) -> None:
-        """Be unreachable for simulated seconds, or with None until `come_back`.
+        """`seconds` are simulated; None lasts until `come_back`.
 
-        Afterwards refuse this many requests.
+        Afterwards the first `refused` requests get a 403.
         """
         await self.go_away()
         self.access.not_ready_for = refused
@@ -199,7 +197,7 @@ class ApiServer:
             return refused(refusal)
 
     def _date(self) -> str:
-        """Return the Date header; aiohttp would send this machine's time."""
+        """Return the lab's time; aiohttp would send this machine's."""
         return format_datetime(self._clock.now(), usegmt=True)
 
     def _log(self, request: web.BaseRequest, call: Call, status: int) -> None:
@@ -216,7 +214,7 @@ class ApiServer:
 
 
 class _TrackingServer(web.Server):
-    """Knows its connections until they close; aiohttp forgets them before."""
+    """aiohttp forgets connections before they close."""
 
     def __init__(self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
         super().__init__(handle, handler_cancellation=True, access_log=None)
@@ -234,8 +232,8 @@ class _TrackingServer(web.Server):
 async def _respond_cut(
     request: web.BaseRequest, status: int, payload: bytes, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Send the payload, which is half of an answer already, and break off."""
-    # Announces more than is sent, even for an empty payload, so that the client notices.
+    """Send the payload, half of an answer, and break off."""
+    # Even an empty payload is announced as longer, so that the client notices.
     announced = {**headers, "Content-Length": str(2 * len(payload) + 2)}
     response = web.StreamResponse(status=status, headers=announced)
     response.force_close()
@@ -247,7 +245,7 @@ async def _respond_cut(
 
 
 async def _break_connection(request: web.BaseRequest) -> None:
-    """Break the connection and never return: the server then cancels the handler."""
+    """Never return: the server then cancels the handler."""
     if request.transport is not None:
         request.transport.abort()
     await asyncio.get_running_loop().create_future()
@@ -258,6 +256,6 @@ def _line(store: ObjectStore, watch: Watch, event: Json) -> bytes:
         return encode_body(event)
     table = object_body(watch.target.resource, event["object"], store.now(), watch.include)
     if event["type"] == "BOOKMARK":
-        # A bookmark has no object for a row.
+        # A bookmark has no row.
         table = {**table, "rows": []}
     return encode_body({**event, "object": table})

@@ -1,6 +1,6 @@
 """The Status answers of a real API server, word for word from recordings.
 
-Each refusal is one function, as clients decide by code, reason and causes.
+Clients decide by code, reason and causes.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def cause(reason: str, message: str, field: str = "") -> Json:
 
 
 class StatusError(Exception):
-    """A refusal; `retry_seconds` is also sent as the header Retry-After."""
+    """`retry_seconds` is also sent as the header Retry-After."""
 
     def __init__(
         self, reason: str, message: str, details: Json | None = None, *, retry_seconds: int = 0
@@ -71,7 +71,7 @@ def evicted() -> Json:
 
 
 def _details(resource: Resource, name: str, causes: Iterable[Json] = (), kind: str = "") -> Json:
-    """Return the details; `kind` is the plural, or the kind for refused content."""
+    """`kind` is the plural, or the kind for refused content."""
     details = {
         "name": name,
         "group": resource.group,
@@ -98,7 +98,7 @@ def unauthorized() -> StatusError:
 
 
 def forbidden(resource: Resource, name: str, why: str, causes: Iterable[Json] = ()) -> StatusError:
-    """Refuse access to an object, or without a name to its resource."""
+    """Without a name, refuse access to the resource."""
     subject = _quote(resource, name) if name else resource.qualified
     details = _details(resource, name, causes)
     return StatusError("Forbidden", f"{subject} is forbidden: {why}", details)
@@ -139,13 +139,11 @@ def stale_version(resource: Resource, name: str) -> StatusError:
 
 
 def wrong_uid_on_update(resource: Resource, name: str, requested: str, actual: str) -> StatusError:
-    """Refuse an update that was meant for an earlier object of that name."""
     why = f"Precondition failed: UID in precondition: {requested}, UID in object meta: {actual}"
     return _conflict(_quote(resource, name), why, _details(resource, name))
 
 
 def wrong_precondition(resource: Resource, name: str, requested: str, actual: str) -> StatusError:
-    """Refuse a deletion that was meant for an earlier object of that name."""
     why = (
         f"the UID in the precondition ({requested}) does not match the UID in record ({actual})."
         " The object might have been deleted and then recreated"
@@ -155,7 +153,6 @@ def wrong_precondition(resource: Resource, name: str, requested: str, actual: st
 
 
 def expired(message: str) -> StatusError:
-    """Refuse a request for a version that is no longer kept."""
     return StatusError("Expired", message)
 
 
@@ -164,7 +161,6 @@ def unsupported_media_type() -> StatusError:
 
 
 def invalid(resource: Resource, name: str, causes: Iterable[Json]) -> StatusError:
-    """Refuse an object with a cause per broken rule."""
     causes = list(causes)
     sentences = list(dict.fromkeys(f"{broken['field']}: {broken['message']}" for broken in causes))
     text = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"

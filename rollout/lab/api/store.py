@@ -1,7 +1,6 @@
 """The cluster's objects: an ordered, versioned collection per resource.
 
-All readers share the stored dictionaries, which are never changed: build a new one that shares the
-unchanged parts, and `put` it. Rights, grace and defaults are applied elsewhere.
+All readers share the stored dictionaries, which are never changed: build a new one and `put` it.
 """
 
 from bisect import bisect_left, insort
@@ -19,15 +18,12 @@ from rollout.lab.api.resources import BUDGETS, PODS, Resource
 
 Json = dict[str, Any]
 
-# The alphabet of a real server's generated names: no vowels, hence no words.
+# A real server's alphabet: no vowels, hence no words.
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Change(Struct, frozen=True):
-    """One write: the object after it and before it.
-
-    If the object is `gone`, `obj` is its last form with the version of the deletion.
-    """
+    """If the object is `gone`, `obj` is its last form with the deletion's version."""
 
     resource: Resource
     obj: Json
@@ -36,13 +32,13 @@ class Change(Struct, frozen=True):
     gone: bool = False
 
     def differs(self, *views: Callable[[Json], object]) -> bool:
-        """Whether the object was created, deleted, or changed in one of these views."""
+        """Whether it was created, deleted, or changed in one of these views."""
         before = self.previous
         return before is None or self.gone or any(view(before) != view(self.obj) for view in views)
 
 
-# Objects are indexed by (namespace, label, value), and pods also by ("", "owner", UID) and ("",
-# "node", name). An empty label stands for all pods of a namespace.
+# Objects are indexed by (namespace, label, value), pods also by ("", "owner", UID) and ("", "node",
+# name). An empty label stands for all pods of a namespace.
 IndexKey = tuple[str, str, str]
 
 
@@ -59,13 +55,13 @@ def _index_keys_of_pod(pod: Json) -> list[IndexKey]:
 
 
 def _index_keys_of_budget(budget: Json) -> list[IndexKey]:
-    """Return the key of one label that every pod of the budget has."""
+    """Every pod of the budget has this label."""
     selector: Json = (budget.get("spec") or {}).get("selector") or {}
     label, value = next(iter((selector.get("matchLabels") or {}).items()), ("", ""))
     return [(budget["metadata"].get("namespace", ""), label, value)]
 
 
-# Without it, each ReplicaSet or budget would scan tens of thousands of pods.
+# Each ReplicaSet or budget would otherwise scan tens of thousands of pods.
 _INDEXED: Final[Mapping[Resource, Callable[[Json], list[IndexKey]]]] = {
     PODS: _index_keys_of_pod,
     BUDGETS: _index_keys_of_budget,
@@ -77,7 +73,7 @@ class CompactedError(Exception):
 
 
 def key_of(name: str, namespace: str = "") -> str:
-    """Return the key that orders lists, which is etcd's."""
+    """Return etcd's key, which orders lists."""
     return f"{namespace}/{name}" if namespace else name
 
 
@@ -87,7 +83,7 @@ def object_key(obj: Json) -> str:
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a time in UTC as metadata has it, in whole seconds."""
+    """Return a UTC time in whole seconds."""
     # `strftime` takes ten times as long, and this runs for every change.
     return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
@@ -109,7 +105,7 @@ class _Collection:
         del self.keys[bisect_left(self.keys, key)]
 
     def items(self, namespace: str) -> list[Json]:
-        """Return the objects of a namespace; an empty one stands for all."""
+        """An empty namespace stands for all."""
         keys = self.keys
         if namespace:
             # "0" follows "/" in ASCII, so it begins the first key after those of the namespace.
@@ -118,9 +114,9 @@ class _Collection:
 
 
 class ObjectStore:
-    """All objects, their versions, and the latest `history` changes.
+    """`history` is how many changes are kept; `now` returns UTC.
 
-    `now` returns UTC. Only one event loop may use the store.
+    Only one event loop may use the store.
     """
 
     def __init__(self, *, now: Callable[[], datetime], history: int = 50_000) -> None:
@@ -139,7 +135,7 @@ class ObjectStore:
         return self._collections[resource].objects.get(key_of(name, namespace))
 
     def items(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """Return the objects of one namespace or of all, in key order."""
+        """Return objects in key order."""
         return self._collections[resource].items(namespace)
 
     def pods_on(self, node: str) -> list[Json]:
@@ -152,7 +148,7 @@ class ObjectStore:
         return [self._collections[resource].objects[key] for key in min(entries, key=len)]
 
     def create(self, resource: Resource, obj: Json) -> Json:
-        """Store a new object; sets name (by generateName), UID, time and version."""
+        """Sets name (by generateName), UID, time and version."""
         metadata = dict(obj.get("metadata") or {})
         namespace = metadata.get("namespace", "")
         if not metadata.get("name"):
@@ -165,7 +161,7 @@ class ObjectStore:
         return self._write(resource, key, {**typed, "metadata": metadata})
 
     def put(self, resource: Resource, obj: Json) -> Json:
-        """Replace an object; an unchanged one keeps its version and causes no event."""
+        """An unchanged object keeps its version and causes no event."""
         key = object_key(obj)
         current = self._collections[resource].objects[key]
         version = current["metadata"]["resourceVersion"]
@@ -180,21 +176,21 @@ class ObjectStore:
         self._write(resource, key, self._collections[resource].objects[key], gone=True)
 
     def subscribe(self, observer: Callable[[Change], None]) -> None:
-        """Call `observer` synchronously after every change, in the order of changes."""
+        """Call `observer` synchronously after every change, in order."""
         self._observers.append(observer)
 
     def unsubscribe(self, observer: Callable[[Change], None]) -> None:
         self._observers.remove(observer)
 
     def changes_since(self, revision: int, resource: Resource) -> list[Change]:
-        """Return the changes since, oldest first; raises CompactedError."""
+        """Return changes oldest first; raises CompactedError."""
         if revision < self.compacted:
             raise CompactedError(f"{revision} < {self.compacted}")
         newer = takewhile(lambda change: change.revision > revision, reversed(self._history))
         return [change for change in newer if change.resource is resource][::-1]
 
     def compact(self) -> None:
-        """Forget the history: older watches and pages get a 410."""
+        """Older watches and pages then get a 410."""
         self._history.clear()
         self.compacted = self.revision
 
@@ -246,7 +242,7 @@ class ObjectStore:
         while len(self._history) > self._limit:
             self.compacted = self._history.popleft().revision
         self._unannounced.append(change)
-        # An observer may write: its change waits here until all have seen the current one.
+        # An observer may write: its change waits until all have seen this one.
         if self._announcing:
             return
         self._announcing = True

@@ -1,4 +1,4 @@
-"""What a server refuses to store, as far as rollout or kubectl can do it. Pure."""
+"""What rollout or kubectl could store that a server refuses. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ _IMMUTABLE: Final = "Forbidden: field is immutable when `immutable` is set"
 
 
 def check(resource: Resource, obj: Json, current: Json | None = None) -> None:
-    """Raise a 422 with all causes unless the object may be stored."""
+    """Raise a 422 with all causes."""
     metadata = obj["metadata"]
     causes: list[Json] = []
     if current is None:
@@ -45,7 +45,7 @@ def check(resource: Resource, obj: Json, current: Json | None = None) -> None:
 
 
 def _check_claims(obj: Json) -> Iterator[Json]:
-    """Refuse pods with ResourceClaims, which nothing would allocate."""
+    """Nothing would allocate ResourceClaims."""
     for path in ("spec.resourceClaims", "spec.template.spec.resourceClaims"):
         if field_of(obj, path):
             yield cause("FieldValueForbidden", "Forbidden: the lab has no ResourceClaims", path)
@@ -67,14 +67,14 @@ def _check_content(resource: Resource, obj: Json) -> Iterator[Json]:
             yield _invalid("metadata.labels", value, _BAD_LABEL)
     yield from _check_keys("metadata.labels", labels)
     annotations = annotations_of(obj)
-    # A server checks the keys of annotations in lower case.
+    # A server checks these keys in lower case.
     yield from _check_keys("metadata.annotations", [key.lower() for key in annotations])
     texts = (*annotations, *annotations.values())
     yield from _check_length("metadata.annotations", texts, _MAX_ANNOTATIONS_BYTES)
     if resource is CONFIGMAPS:
         yield from _check_length("[]", (obj.get("data") or {}).values(), _MAX_CONFIG_BYTES)
     if resource is EVENTS:
-        # An Event about a cluster-scoped object belongs to the namespace `default`.
+        # An Event about a cluster-scoped object belongs to `default`.
         namespace = (obj.get("involvedObject") or {}).get("namespace") or "default"
         if obj["metadata"].get("namespace") != namespace:
             yield _invalid("involvedObject.namespace", "", "does not match event.namespace")

@@ -1,7 +1,7 @@
-"""Create, update, patch and delete.
+"""A write is one step of the event loop.
 
-A write is one step of the event loop: nothing changes an object between its reading and its
-replacement. A dry run does the same without the store.
+So nothing changes an object between its reading and its replacement. A dry run does the same
+without the store.
 """
 
 from collections.abc import Mapping
@@ -41,13 +41,12 @@ _SERVER_OWNED = (
     "generation",
     "managedFields",
 )
-# An update of these must name a version.
 _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
 _CREATED_BY_UPDATE = frozenset({LEASES, EVENTS})
 
 
 class DeleteOptions(Struct, frozen=True):
-    """The DeleteOptions of a request; None and empty strings mean not given."""
+    """None and empty strings mean not given."""
 
     grace_seconds: int | None = None
     uid: str = ""
@@ -55,7 +54,7 @@ class DeleteOptions(Struct, frozen=True):
 
 
 def delete_options(query: Mapping[str, str], body: Json | None) -> DeleteOptions:
-    """Read the options of a deletion; the body wins over the query."""
+    """The body wins over the query."""
     options = body or {}
     grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     dry_run = (query.get("dryRun"), *(options.get("dryRun") or ()))
@@ -74,7 +73,7 @@ class Writer:
         self._store = store
 
     def current(self, resource: Resource, name: str, namespace: str) -> Json:
-        """Return the stored object; raises a 404."""
+        """Raises a 404."""
         obj = self._store.get(resource, name, namespace if resource.namespaced else "")
         if obj is None:
             raise not_found(resource, name)
@@ -146,7 +145,7 @@ class Writer:
         return self.replace(call, current, patched)
 
     def replace(self, call: Call, current: Json, wanted: Json) -> Json:
-        """Replace an object as far as the write may; raises a 409 for another version."""
+        """Raises a 409 for another version."""
         resource = call.target.resource
         _check_uid_and_version(resource, current, wanted.get("metadata") or {})
         allowed = _without_protected_changes(call.target, current, wanted)
@@ -158,7 +157,7 @@ class Writer:
         return put_or_remove(self._store, resource, obj) or obj
 
     def delete_object(self, resource: Resource, current: Json, options: DeleteOptions) -> Json:
-        """Delete an object, and return what remains or its last form."""
+        """Return what remains of the object, or its last form."""
         check_uid(resource, current, options.uid)
         now = self._store.now()
         after = deleted_form(resource, current, now, grace_seconds=options.grace_seconds)
@@ -178,14 +177,13 @@ def _check_uid_and_version(resource: Resource, current: Json, metadata: Json) ->
 
 
 def check_uid(resource: Resource, current: Json, uid: str) -> None:
-    """Refuse a deletion that is meant for another UID; an empty one means any."""
+    """Refuse a deletion meant for another UID; an empty one means any."""
     stored = current["metadata"]
     if uid not in {"", stored["uid"]}:
         raise wrong_precondition(resource, stored["name"], uid, stored["uid"])
 
 
 def _without_protected_changes(target: Target, current: Json, wanted: Json) -> Json:
-    """Return the wanted object without the changes that this write may not make."""
     before = current["metadata"]
     metadata = dict(wanted.get("metadata") or {})
     for field in (*_SERVER_OWNED, "namespace"):
@@ -209,7 +207,7 @@ _MANAGED: Final = {LEASES: ("spec", "annotations", "labels"), NODES: ("annotatio
 
 
 def with_managers(call: Call, current: Json, obj: Json, now: str) -> Json:
-    """Return a Lease or a Node with its field managers; `now` is RFC 3339."""
+    """Only Leases and Nodes have field managers; `now` is RFC 3339."""
     resource = call.target.resource
     before = _managed_fields(resource, current)
     after = _managed_fields(resource, obj)
@@ -252,10 +250,10 @@ _MERGE_KEYS: Final = {
 
 
 def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
-    """Return the object after a merge or strategic merge; raises a 415 or a 400.
+    """Raises a 415 or a 400.
 
-    A strategic merge merges the lists above by their keys and replaces others, such as taints.
-    Directives (`$patch`) are ignored.
+    A strategic merge merges the lists above by their keys and replaces others. Directives
+    (`$patch`) are ignored.
     """
     if media_type not in {MERGE, STRATEGIC}:
         raise unsupported_media_type()
@@ -268,7 +266,7 @@ def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
 
 
 def merge(current: Json, patch: Json, merge_keys: Mapping[str, str]) -> Json:
-    """Merge a patch by RFC 7386, except for lists with a merge key."""
+    """Merge by RFC 7386, except for lists with a merge key."""
     merged = dict(current)
     for key, value in patch.items():
         before = merged.get(key)
@@ -289,6 +287,6 @@ def _merge_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
     for element in patch:
         name = element[key]
         merged[name] = merge(existing.get(name, {}), element, _MERGE_KEYS)
-    # A real server puts added elements before the existing ones.
+    # A real server puts added elements first.
     added = [element for name, element in merged.items() if name not in existing]
     return added + [merged.get(name, element) for name, element in existing.items()]

@@ -40,8 +40,6 @@ _REBOOT_REQUIRED: Final = "/run/reboot-required"
 
 @dataclass(slots=True)
 class _ProbeOutput:
-    """The output of a probe so far, and the exit statuses of its tools."""
-
     out: str = ""
     err: str = ""
     has_engine_status: bool = False
@@ -56,7 +54,6 @@ class _ProbeOutput:
         self.err += output.err
 
     def is_skipped_by_script(self, tool: str) -> bool:
-        """Whether the script leaves a tool out because of an earlier one's answer."""
         if tool in ("rpm-ostree", "bootc"):
             return False
         without_sudo = tool.removeprefix("sudo-")
@@ -65,7 +62,7 @@ class _ProbeOutput:
 
 
 async def _answer_sections(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """Answer a script of sections, each by its name or by the command after it."""
+    """Answer each section by its name or by the command after it."""
     output = _ProbeOutput()
     lines = match.string.split("\n")
     for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
@@ -100,7 +97,6 @@ async def _answer_section(
 
 
 async def _run_tool(session: ShellSession, output: _ProbeOutput, tool: re.Match[str]) -> None:
-    """Run a tool that reports a staged update, unless the script skips it."""
     name, seconds, command = tool.groups()
     if output.is_skipped_by_script(name):
         return
@@ -114,16 +110,12 @@ async def _run_tool(session: ShellSession, output: _ProbeOutput, tool: re.Match[
 
 
 def _is_engine_status(text: str) -> bool:
-    """Whether update_engine answered, by its client or over D-Bus.
-
-    Its client prints `CURRENT_OP=(null)` if the bus denies the call.
-    """
+    """The client prints `CURRENT_OP=(null)` if the bus denies the call."""
     is_denied = "CURRENT_OP=(null)" in text
     return not is_denied and ("CURRENT_OP=" in text or "xdssx " in text)
 
 
 async def _run_own_command(session: ShellSession, line: str) -> str:
-    """Return the end of the own command's output, and its exit status."""
     result = CommandOutput(NOT_FOUND)
     match = _OWN_COMMAND.search(line)
     if match is not None:
@@ -201,7 +193,7 @@ def _rpm_ostree_lock(session: ShellSession) -> str:
     return "locked\n" if _read_files(session, STAGED_LOCK) else ""
 
 
-# Sections that need a shell.
+# These need a shell.
 _TEXTS: Final[Mapping[str, Callable[[ShellSession], str]]] = {
     "update-conf": _update_conf,
     "clock": _clock,
@@ -222,7 +214,7 @@ _SIMULATED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]
 
 
 async def _check_for_update(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """Answer the script of an update check: the first tool that succeeds ends it."""
+    """The first tool that succeeds ends the check."""
     err = ""
     statuses = dict[str, int]()
     status = 0
@@ -240,7 +232,6 @@ async def _check_for_update(session: ShellSession, match: re.Match[str]) -> Comm
 
 
 _SHELL: Final = re.compile(r"(?:/bin/)?(?:ba)?sh -c (.*)", re.DOTALL)
-# Commands for a given boot only, and commands for another boot.
 _IF_SAME_BOOT: Final = re.compile(
     r"if \[ \"\$\(cat /proc/sys/kernel/random/boot_id\)\" = '?([\w-]*)'? \]; then\n"
     r"(.*?)\n(?:else (.*); )?fi\n?",
@@ -335,10 +326,7 @@ _SCRIPTS: Final = (
 
 
 async def _run_commands(session: ShellSession, line: str) -> CommandOutput:
-    """Run commands joined by operators; refuse what only a shell can run.
-
-    Variables have the values of os-release, which the playbooks' lines source.
-    """
+    """Variables have the values of os-release; other shell syntax is refused."""
     text = os_release(session.machine.os_version, session.machine.system)
     variables = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', text, re.MULTILINE))
     line = _VARIABLE.sub(lambda match: variables.get(match[1], match[0]), line)

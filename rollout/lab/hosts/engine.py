@@ -1,8 +1,3 @@
-"""A host's operating system: its release and its update-engine.
-
-One version decides os-release and the kubelet's image. `Machine` drives the engine over time.
-"""
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +20,6 @@ _PRETTY_NAMES: Final[Mapping[System, str]] = {
     System.FEDORA_BOOTC: "Fedora Linux {version}",
     System.UBUNTU: "Ubuntu {version} LTS",
 }
-# The quotes are those of the real files.
 _OS_RELEASES: Final[Mapping[System, str]] = {
     System.FLATCAR: """\
 NAME="Flatcar Container Linux by Kinvolk"
@@ -66,7 +60,7 @@ ID_LIKE=debian
 
 
 def image_name(version: str, system: System) -> str:
-    """Return the name of the image, which is also a Node's `osImage`."""
+    """Return the image, which is also a Node's `osImage`."""
     return _PRETTY_NAMES[system].format(version=version)
 
 
@@ -83,7 +77,7 @@ def next_version(version: str) -> str:
 
 _PAYLOAD_BYTES: Final = 465_881_871
 _STEP_SHARE = 0.1
-# The progress at which a faulty download fails or stalls.
+# A faulty download fails or stalls here.
 _FAULT_PROGRESS = 0.4
 
 
@@ -96,11 +90,10 @@ _NEXT: Final = {
 
 @dataclass(slots=True)
 class UpdateEngine:
-    """One host's update-engine.
+    """`staged` is the version on the other partition, `available` the server's.
 
-    `staged` is the version on the other partition with boot priority, `available` the one that the
-    update server offers. `marked` is the marker file in /run: a restarted engine is `forgetful`, as
-    it knows from this only that an update is staged.
+    `marked` is the marker file in /run: a restarted engine is `forgetful`, as it knows only from
+    this that an update is staged.
     """
 
     operation: UpdateOperation = UpdateOperation.IDLE
@@ -113,7 +106,6 @@ class UpdateEngine:
 
     @classmethod
     def with_staged(cls, version: str, *, checked: int) -> "UpdateEngine":
-        """Return an engine that has written this version to the other partition."""
         return cls(
             operation=UpdateOperation.NEED_REBOOT,
             staged=version,
@@ -123,7 +115,7 @@ class UpdateEngine:
         )
 
     def status(self) -> tuple[int, float, UpdateOperation, str, int]:
-        """Return what GetStatus returns, in the order of its signature `xdssx`.
+        """Return what GetStatus returns (`xdssx`).
 
         The last check in seconds since the epoch, the progress as a fraction, the operation, the
         version, and its size in bytes.
@@ -138,7 +130,7 @@ class UpdateEngine:
         return self.last_checked, self.progress, self.operation, version, size
 
     def advance(self, now: int, fault: UpdateFault | None) -> bool:
-        """Take an attempt's next step; return whether it continues. `now`: epoch."""
+        """Return whether the attempt continues. `now` is seconds since the epoch."""
         match self.operation:
             case UpdateOperation.CHECKING if fault is UpdateFault.CHECK_FAILS:
                 self._enter(UpdateOperation.REPORTING_ERROR)
@@ -167,21 +159,21 @@ class UpdateEngine:
             self._enter(UpdateOperation.VERIFYING)
 
     def begin_attempt(self) -> bool:
-        """Start an update check; return False if busy, or if an update is staged."""
+        """Return False if busy, or if an update is staged."""
         if self.operation is not UpdateOperation.IDLE:
             return False
         self._enter(UpdateOperation.CHECKING)
         return True
 
     def reset(self) -> None:
-        """Return to idle, as ResetStatus does; the partition keeps its priority."""
+        """As by ResetStatus, the partition keeps its priority."""
         self.operation = UpdateOperation.IDLE
         self.progress = 0.0
         self.marked = False
         self.forgetful = False
 
     def restart(self) -> None:
-        """Restart the process within one boot; it knows only the marker file."""
+        """Only the marker file survives."""
         self.forgetful = self.marked
         self.operation = UpdateOperation.NEED_REBOOT if self.marked else UpdateOperation.IDLE
         self.progress = 0.0

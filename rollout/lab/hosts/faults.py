@@ -1,5 +1,3 @@
-"""What can be wrong with a simulated host; tests replace the whole value."""
-
 from enum import StrEnum
 
 import msgspec
@@ -24,8 +22,6 @@ class SudoFault(StrEnum):
 
 
 class BusFault(StrEnum):
-    """How a D-Bus call to update-engine fails."""
-
     DENIED = "denied"
     ABSENT = "absent"
 
@@ -38,8 +34,6 @@ class UpdateFault(StrEnum):
 
 
 class HostKeyFault(StrEnum):
-    """How the host key differs from known_hosts."""
-
     OTHER = "other"
     CHANGES_AT_REBOOT = "changes-at-reboot"
 
@@ -50,11 +44,11 @@ class SshFault(StrEnum):
 
 
 class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that is wrong with one host; times are simulated seconds.
+    """Times are simulated seconds.
 
     `inhibited`: an inhibitor blocks the shutdown. `shuts_down_after_seconds` counts from the boot.
-    `users` (such as `core pts/0`) are logged in until the first reboot. `missing` are programs that
-    the host lacks. `stages_again`: every boot stages the next version.
+    `users` (`core pts/0`) are logged in until the first reboot. `missing` are absent programs.
+    `stages_again`: every boot stages the next version.
     """
 
     reboot: RebootFault | None = None

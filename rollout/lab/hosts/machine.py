@@ -1,8 +1,4 @@
-"""One simulated host: its state, and how it shuts down and boots.
-
-A machine knows nothing of SSH or Kubernetes. It changes over simulated time and notifies its
-observers. Everything runs in the lab's event loop.
-"""
+"""A host, which knows nothing of SSH or Kubernetes but notifies its observers."""
 
 import asyncio
 import random
@@ -50,13 +46,12 @@ class Unit:
 
     @property
     def state(self) -> str:
-        """The ActiveState of systemd."""
         if self.active:
             return "active"
         return "failed" if self.failed else "inactive"
 
 
-# Microseconds from the boot until all units are active.
+# Microseconds from the boot.
 _UNITS_BEGIN: Final = "8000000"
 
 
@@ -79,7 +74,7 @@ class Units:
             )
 
     def find(self, name: str) -> Unit | None:
-        """Return the unit of this name; a name without a suffix means a service."""
+        """A name without a suffix means a service."""
         return self._units.get(name if "." in name else f"{name}.service")
 
     def properties(self, name: str) -> dict[str, str]:
@@ -120,7 +115,7 @@ class Power(StrEnum):
 
 
 class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long a host takes to shut down and to boot, in simulated seconds."""
+    """All durations are simulated seconds."""
 
     shutdown: Seconds = 2
     boot: Seconds = 20
@@ -142,7 +137,7 @@ class EngineState(StrEnum):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The update of a host: `to` is the version that is staged or available.
+    """`to` is the version that is staged or available.
 
     `checked_days_ago` is when the update server last answered; None if it never has.
     """
@@ -158,20 +153,17 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Zincati requests a slot of this group by FleetLock before a reboot."""
-
     group: str = "default"
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host's settings in its group or an override; None keeps the earlier value.
+    """None keeps the earlier value.
 
-    `flaps` lists changes of readiness: seconds after the node became ready, and whether it is Ready
-    from then on. `address_of` names the host whose address the kubelet reports. `files` exist from
-    the start; every boot writes `boot_files`. `commands` answer lines that the lab does not know.
-    `agent`: FLUO's agent runs and withdraws its reboot request after a reboot. `units` (such as
-    `update-engine.service`) do not run. `previous` is the version on the other partition or
-    deployment.
+    `flaps` lists seconds after the node became ready, and whether it is Ready from then on.
+    `address_of` is the host whose address the kubelet reports. `files` exist from the start; every
+    boot writes `boot_files`. `commands` answer lines that the lab does not know. `agent`: FLUO's
+    agent withdraws its reboot request after a reboot. `units` (`update-engine.service`) do not run.
+    `previous` is the version on the other partition or deployment.
     """
 
     version: str | None = None
@@ -196,10 +188,9 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class HostEvent(StrEnum):
-    """An event of a machine.
+    """STOPPING: no new connections. DOWN: nothing runs. UP: booted.
 
-    STOPPING: it begins to shut down and accepts no new connections. DOWN: nothing runs. UP: it has
-    booted. CHANGED: its faults were replaced.
+    CHANGED: its faults were replaced.
     """
 
     STOPPING = "stopping"
@@ -212,9 +203,9 @@ class Machine:
     """The state of one host.
 
     `machine_id` (32 hex digits) never changes, `boot_id` (a UUID) with each boot. `observers` are
-    called in order. `run_as_root` has the commands that sudo allowed. `previous_version` is the one
-    beside the running one, or empty. `booted_slot` is 0 or 1; the other one boots next if it holds
-    a staged update, or if `boots_other`.
+    called in order. `run_as_root` has the commands that sudo allowed. `previous_version` may be
+    empty. `booted_slot` is 0 or 1; the other one boots next if it holds a staged update, or if
+    `boots_other`.
     """
 
     def __init__(
@@ -260,7 +251,6 @@ class Machine:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """The users that are logged in, each a name and a terminal."""
         return () if self.reboots else self.faults.users
 
     @property
@@ -273,7 +263,6 @@ class Machine:
         self.start()
 
     def start(self) -> None:
-        """Start the timers of reboots that the faults ask for."""
         faults = self.faults
         for delay in (faults.reboots_itself_after_seconds, faults.shuts_down_after_seconds):
             if delay is not None:
@@ -287,7 +276,6 @@ class Machine:
             task.cancel()
 
     def reboot(self) -> None:
-        """Shut down and boot again, as far as the faults allow."""
         if self.power is not Power.RUNNING or self.faults.reboot is RebootFault.IGNORED:
             return
         self.power = Power.SHUTTING_DOWN
@@ -334,7 +322,7 @@ class Machine:
             self._after(_STEP_SECONDS, self._advance_update)
 
     def spawn(self, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
-        """Run a task until it ends or the host goes down."""
+        """The task ends at the latest when the host goes down."""
         task = asyncio.get_running_loop().create_task(work)
         self.background.add(task)
         task.add_done_callback(self.background.discard)

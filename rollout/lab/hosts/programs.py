@@ -1,5 +1,3 @@
-"""The programs of a simulated host, as far as rollout and its playbooks use them."""
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -50,7 +48,7 @@ async def _systemctl(session: ShellSession, words: Words) -> CommandOutput:
 def _check_units(
     units: Units, names: Sequence[str], name: str, expected: str, *, failure: int
 ) -> CommandOutput:
-    """Print a property of units; the status is 0 if one has the expected value."""
+    """The status is 0 if one unit has the expected value."""
     states = [units.properties(unit)[name] or "not-found" for unit in names]
     status = 0
     if expected not in states:
@@ -59,7 +57,6 @@ def _check_units(
 
 
 def _show_properties(units: Units, words: Sequence[str]) -> CommandOutput:
-    """Answer `show -p PROPERTY … UNIT`, with units by their full names."""
     out = ""
     for unit in words:
         properties = units.properties(unit) if "." in unit else {}
@@ -69,7 +66,7 @@ def _show_properties(units: Units, words: Sequence[str]) -> CommandOutput:
     return CommandOutput(out=out)
 
 
-# The attribute of a unit that a verb sets, and its value.
+# A unit's attribute, and its value.
 _CHANGES: Final[Mapping[str, tuple[str, bool]]] = {
     **dict.fromkeys(("start", "restart"), ("active", True)),
     "stop": ("active", False),
@@ -97,11 +94,8 @@ def _change(session: ShellSession, verb: str, name: str, *, now: bool) -> Comman
     return CommandOutput()
 
 
-# The policy of the bus admits root and the user core to update-engine.
-
-
 def _why_engine_refuses(session: ShellSession) -> str:
-    """Return why a call fails; empty if it is allowed."""
+    """Return an empty text if the call is allowed."""
     machine = session.machine
     if machine.faults.bus is BusFault.ABSENT or not machine.units.active(UPDATE_ENGINE):
         return f"The name {_ENGINE} was not provided by any .service files"
@@ -111,7 +105,6 @@ def _why_engine_refuses(session: ShellSession) -> str:
 
 
 async def _busctl(session: ShellSession, words: Words) -> CommandOutput:
-    """`busctl --system call SERVICE OBJECT INTERFACE METHOD`."""
     machine = session.machine
     service = words[3]
     method = words[-1]
@@ -135,7 +128,6 @@ async def _busctl(session: ShellSession, words: Words) -> CommandOutput:
 
 
 def _inhibitors(machine: Machine) -> str:
-    """Return what, who, why, mode, UID and PID of each inhibitor."""
     # A kubelet only delays a shutdown.
     rows = ['"shutdown" "kubelet" "Kubelet needs time to handle node shutdown" "delay" 0 812']
     if machine.faults.inhibited:
@@ -173,12 +165,8 @@ async def _update_engine_client(session: ShellSession, words: Words) -> CommandO
 
 
 def _glog_line(session: ShellSession, message: str) -> str:
-    """Return an error in the format of glog."""
     now = f"{session.machine.clock.now():%m%d %H:%M:%S.%f}"
     return f"E{now}  4242 update_engine_client.cc:251] {message}\n"
-
-
-# Only the booted and the staged deployment exist.
 
 
 def checksum_of(version: str) -> str:
@@ -186,10 +174,7 @@ def checksum_of(version: str) -> str:
 
 
 async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
-    """`rpm-ostree status`, `rollback` and `finalize-deployment`, which reboots.
-
-    `--jsonpath` works for a field of `$.deployments[0]` or `$.deployments[*]` only.
-    """
+    """`--jsonpath` works for a field of `$.deployments[0]` or `$.deployments[*]`."""
     machine = session.machine
     staged = machine.update_engine.staged
     is_locked = STAGED_LOCK in machine.files
@@ -212,7 +197,7 @@ async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
 
 
 def _deployments(machine: Machine) -> list[dict[str, object]]:
-    """Return the deployments, the one that boots next first."""
+    """The one that boots next comes first."""
     booted = {**_deployment(machine.os_version), "booted": True}
     others = (
         [{**_deployment(machine.previous_version), "booted": False}]
@@ -307,13 +292,13 @@ async def _cat(session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def _test(session: ShellSession, words: Words) -> CommandOutput:
-    """`test -e FILE`, and several of these joined by `-o`."""
+    """Answer `test -e FILE`, also several joined by `-o`."""
     texts = [read_file(session.machine, path) for path in words[2::3]]
     return CommandOutput(1 if all(text is None for text in texts) else 0)
 
 
 async def _sudo(session: ShellSession, words: Words) -> CommandOutput:
-    """`sudo -n COMMAND`, `sudo -n -l COMMAND` and `sudo -n -l`."""
+    """Answer `sudo -n COMMAND`, `sudo -n -l COMMAND` and `sudo -n -l`."""
     machine = session.machine
     user = session.user
     command = tuple(dropwhile(lambda word: word.startswith("-"), words[1:]))
@@ -340,7 +325,7 @@ async def _sudo(session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def _env(session: ShellSession, words: Words) -> CommandOutput:
-    """`env NAME=VALUE COMMAND`, without effect on the command."""
+    """The variables are ignored."""
     return await session.run(tuple(dropwhile(lambda word: "=" in word, words[1:])))
 
 

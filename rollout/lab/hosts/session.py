@@ -1,8 +1,4 @@
-"""Shell sessions on a simulated host, and its files.
-
-A program is a function from a session and a command's words to its output. Nothing runs on the
-machine that runs the lab.
-"""
+"""Nothing runs on the machine that runs the lab."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,7 +20,7 @@ _REQUIRED_SYSTEM_BY_PROGRAM: Final = {
 
 
 class CommandOutput(Struct, frozen=True):
-    """A command's exit status and output; undecodable bytes are surrogate escapes."""
+    """Undecodable bytes are surrogate escapes."""
 
     status: int = 0
     out: str = ""
@@ -36,7 +32,7 @@ Program: TypeAlias = "Callable[[ShellSession, Words], Awaitable[CommandOutput]]"
 
 
 class ShellSession(Struct, frozen=True):
-    """A user's session; `terminal` (`pts/1`) may be empty, `programs` are by name."""
+    """`terminal` (`pts/1`) may be empty; `programs` are by name."""
 
     machine: Machine
     user: str
@@ -44,7 +40,7 @@ class ShellSession(Struct, frozen=True):
     terminal: str = ""
 
     async def run(self, words: Words, *, limit: float = 0) -> CommandOutput:
-        """Run a program, for at most `limit` simulated seconds (0: no limit)."""
+        """Run it for at most `limit` simulated seconds (0: no limit)."""
         name = words[0]
         if not self.has(name):
             error = f"bash: line 1: {name}: command not found\n"
@@ -59,7 +55,6 @@ class ShellSession(Struct, frozen=True):
             return CommandOutput(TIMED_OUT)
 
     def has(self, name: str) -> bool:
-        """Whether the host has a program of this name or path."""
         folder, _, base = name.rpartition("/")
         if folder not in _PROGRAM_FOLDERS or base not in self.programs:
             return False
@@ -89,7 +84,7 @@ def _uptime(machine: Machine) -> str:
 
 
 def _scheduled_shutdown(machine: Machine) -> str | None:
-    """Return what logind writes about a scheduled shutdown, in microseconds."""
+    """Times are microseconds."""
     delay = machine.faults.shuts_down_after_seconds
     if delay is None:
         return None

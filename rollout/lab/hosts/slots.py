@@ -1,7 +1,4 @@
-"""The two systems of a simulated host, and the programs that choose between them.
-
-A Flatcar host has two USR partitions, a Fedora CoreOS host two deployments.
-"""
+"""A Flatcar host has two USR partitions, a Fedora CoreOS host two deployments."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -79,7 +76,7 @@ async def _cgpt(session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def _unshare(session: ShellSession, words: Words) -> CommandOutput:
-    """`unshare --mount sh -c SCRIPT sh DEVICE`; it prints the device's os-release."""
+    """The script prints a device's os-release."""
     if session.user != "root":
         return CommandOutput(1, err="unshare: unshare failed: Operation not permitted\n")
     machine = session.machine
@@ -92,7 +89,6 @@ async def _unshare(session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def other_slot(session: ShellSession) -> CommandOutput:
-    """Answer the section of the probe about the other USR partition."""
     if not session.has("cgpt"):
         return CommandOutput()
     booted, found, other = await _partitions(session, limit=5)
@@ -104,7 +100,6 @@ async def other_slot(session: ShellSession) -> CommandOutput:
 
 
 async def may_roll_back(session: ShellSession) -> CommandOutput:
-    """Answer the section of doctor about the commands of a rollback."""
     output = CommandOutput()
     for command in await _rollback_commands(session):
         listed = CommandOutput()
@@ -132,7 +127,6 @@ async def _rollback_commands(session: ShellSession) -> list[Words]:
 
 
 async def boot_other(session: ShellSession) -> CommandOutput:
-    """Run the part of a rollback's command that chooses the other system."""
     if session.has("bootc"):
         return await _choose_bootc_system(session, wants_other=True)
     if session.has("rpm-ostree"):
@@ -152,7 +146,6 @@ async def boot_other(session: ShellSession) -> CommandOutput:
 
 
 async def boot_running(session: ShellSession) -> CommandOutput:
-    """Run the command that undoes a rollback which has not booted."""
     if session.has("bootc"):
         return await _choose_bootc_system(session, wants_other=False)
     if session.has("rpm-ostree"):
@@ -178,7 +171,7 @@ async def boot_running(session: ShellSession) -> CommandOutput:
 
 
 async def _choose_bootc_system(session: ShellSession, *, wants_other: bool) -> CommandOutput:
-    """As the cases of `images` in gather/hosts/rollback_command.py, all bootc's."""
+    """Source: the cases of `images` in gather/hosts/rollback_command.py, all bootc's."""
     status = await _as_root(session, "bootc", "status", "--format", "json")
     unchanged = replace(status, out="")
     if status.status:

@@ -1,7 +1,4 @@
-"""The SSH server of one simulated host, which follows its machine's events.
-
-Its library is not the product's SSH library, so that each checks the other.
-"""
+"""Its library is not the product's SSH library, so that each checks the other."""
 
 import asyncio
 import socket
@@ -28,10 +25,7 @@ def new_host_key() -> asyncssh.SSHKey:
 
 
 class HostSshServer:
-    """The server of one machine, always on the same address and port.
-
-    `authorized` is the only key that may log in, `host_key` the server's first key.
-    """
+    """`authorized` is the only key that may log in, `host_key` the first one."""
 
     def __init__(
         self,
@@ -52,11 +46,10 @@ class HostSshServer:
         machine.observers.append(self._follow)
 
     async def start(self) -> None:
-        """Accept connections, as far as the machine and its faults allow."""
         if not self._is_open:
             self._stop_accepting()
         while self._is_open and not self._listener.listening:
-            # The first start uses the socket that the lab bound, and a boot opens another.
+            # The first start uses the socket that the lab bound.
             bound = self._socket
             self._socket = None
             try:
@@ -95,7 +88,6 @@ class HostSshServer:
         return not refused and user == USER and key.public_data == self._authorized
 
     async def serve(self, process: "asyncssh.SSHServerProcess[str]") -> None:
-        """Run a session's command, until it ends or the client disconnects."""
         self._processes.add(process)
         work = asyncio.ensure_future(self._run(process))
         gone = asyncio.ensure_future(process.wait_closed())
@@ -130,7 +122,7 @@ class HostSshServer:
         return machine.power is Power.RUNNING and machine.faults.ssh is not SshFault.CLOSED
 
     async def _handshake(self, connection: socket.socket) -> None:
-        # The server reads nothing from the machine that runs the lab.
+        # This reads nothing from the machine that runs the lab.
         await asyncssh.run_server(
             connection,
             config=None,

@@ -1,8 +1,8 @@
-"""Zincati's FleetLock client: it requests a slot for a reboot, and releases it.
+"""Zincati's FleetLock client.
 
 Source: Zincati's `src/fleet_lock/mod.rs` (requests), `src/update_agent` (states and times),
-`src/identity/mod.rs` (the ID) and `src/config` (the drop-ins). This one reads only the drop-in that
-rollout prints, and reads it before each request, so that the unit needs no restart.
+`src/identity/mod.rs` (the ID) and `src/config` (the drop-ins). This one reads rollout's drop-in
+before each request, so that the unit needs no restart.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _RESTART_SECONDS: Final = 10
 
 
 class ZincatiRequest(Struct, frozen=True):
-    """A request: `at` is simulated seconds, `kind` the error's, empty if granted."""
+    """`at` is simulated seconds; `kind` is the error's, empty if granted."""
 
     at: float
     path: str
@@ -41,10 +41,7 @@ class ZincatiRequest(Struct, frozen=True):
 
 
 def node_id(machine_id: str) -> str:
-    """Return Zincati's app-specific ID of a machine.
-
-    As by systemd, it is an HMAC of the application's ID by the machine's, marked as a UUID v4.
-    """
+    """Return an HMAC of the application's ID by the machine's, as a UUID v4."""
     machine_key = bytes.fromhex(machine_id.replace("-", ""))
     digest = bytearray(hmac.digest(machine_key, _APPLICATION, "sha256")[:16])
     digest[6] = (digest[6] & 0x0F) | 0x40
@@ -53,7 +50,7 @@ def node_id(machine_id: str) -> str:
 
 
 def request_body(machine_id: str, group: str) -> bytes:
-    """Return the body of both requests, indented as by serde."""
+    """The body is indented as by serde."""
     parameters = {"id": node_id(machine_id), "group": group}
     return json.dumps({"client_params": parameters}, indent=2).encode()
 
@@ -72,7 +69,7 @@ def drop_in(base_url: str, group: str) -> str:
 
 
 def settings_of(text: str) -> tuple[str, str] | None:
-    """Return base URL and group of a drop-in; None if it configures no server."""
+    """Return base URL and group; None if the drop-in configures no server."""
     settings = tomllib.loads(text)
     updates = settings.get("updates", {})
     base_url = updates.get(_STRATEGY, {}).get("base_url")
@@ -83,7 +80,7 @@ def settings_of(text: str) -> tuple[str, str] | None:
 
 
 class Zincati:
-    """The agent of one host; `answers` has all requests, from all boots."""
+    """`answers` has all requests, from all boots."""
 
     def __init__(self, machine: Machine, *, rng: random.Random) -> None:
         self.answers: list[ZincatiRequest] = []
@@ -93,11 +90,11 @@ class Zincati:
         machine.observers.append(self._follow)
 
     def start(self) -> None:
-        """Start the unit, which reports its steady state first."""
+        """The unit reports its steady state first."""
         self._task = self._machine.spawn(self._run())
 
     def restart(self) -> None:
-        """Restart the unit on a running host; a granted slot is forgotten."""
+        """A granted slot is forgotten."""
         if self._task is not None:
             self._task.cancel()
         self.start()
@@ -123,7 +120,7 @@ class Zincati:
             await self._pause(_REFRESH_SECONDS)
 
     async def _request(self, session: aiohttp.ClientSession, path: str) -> str:
-        """Send a request, and return the kind of its error; empty if granted."""
+        """Return the kind of the error; empty if granted."""
         base_url, group = await self._settings()
         url = urljoin(base_url, path)
         body = request_body(self._machine.machine_id, group)
@@ -140,14 +137,14 @@ class Zincati:
         return kind
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:
-        """Return a context that trusts the host's anchors, or True for the default."""
+        """Return a context for the host's anchors, or True for the default."""
         anchors = [text for path, text in self._machine.files.items() if path.startswith(ANCHORS)]
         if not anchors or not url.startswith("https:"):
             return True
         return ssl.create_default_context(cadata="\n".join(anchors))
 
     async def _settings(self) -> tuple[str, str]:
-        """Wait until the unit runs and has a server; return base URL and group."""
+        """Return base URL and group once the unit runs and has a server."""
         while True:
             settings = settings_of(self._machine.files.get(DROP_IN, ""))
             if settings is not None and self._machine.units.active(ZINCATI):
@@ -163,7 +160,7 @@ class Zincati:
 
 
 def _error_kind(status: int, body: bytes) -> str:
-    """Return the protocol's kind of error, or the agent's own for other answers."""
+    """Return the protocol's kind, or the agent's own for other answers."""
     try:
         return str(json.loads(body)["kind"])
     except (ValueError, TypeError, KeyError):

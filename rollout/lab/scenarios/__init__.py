@@ -1,5 +1,3 @@
-"""The scenarios that ship with the lab, a file each."""
-
 from importlib import resources
 
 SUFFIX = ".yaml"

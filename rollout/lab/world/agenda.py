@@ -1,8 +1,4 @@
-"""The world's work: a queue of what is due now, and timers for the rest.
-
-Controllers never act inside a change notification, but queue a key here. Many changes then cause
-one reconciliation.
-"""
+"""Controllers queue keys here, so that many changes cause one reconciliation."""
 
 import asyncio
 import heapq
@@ -14,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rollout.lab.clock import LabClock
 
-# Other tasks of the loop (API requests, SSH sessions) wait this long at most.
+# Other tasks of the loop (API, SSH) wait at most this long.
 _SLICE_SECONDS = 0.01
 _FOREVER = 3600.0
 
@@ -24,7 +20,7 @@ Work = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class _Timer(NamedTuple):
-    """One entry of the heap. Numbers are unique, so that `work` is never compared."""
+    """Numbers are unique, so that `work` is never compared."""
 
     due: float
     number: int
@@ -33,10 +29,10 @@ class _Timer(NamedTuple):
 
 
 class Agenda:
-    """Deduplicated work that is due now, and timers in simulated seconds.
+    """Timers, in simulated seconds, run in order of due time, then of arrival.
 
-    Timers run in order of due time, then of arrival. `time` is when the last one was due:
-    controllers that measure silence by it do not mistake a delay of the process for silence.
+    `time` is when the last one was due: controllers that measure silence by it do not mistake a
+    delay of the process for silence.
     """
 
     def __init__(self, clock: LabClock) -> None:
@@ -51,14 +47,14 @@ class Agenda:
         self._stopped = False
 
     def soon(self, work: Callable[..., None], *args: Any) -> None:
-        """Queue work; the same work that is queued twice is done once."""
+        """The same work that is queued twice is done once."""
         self._ready[(work, args)] = None
         self._wake_up()
 
     def after(
         self, seconds: float, work: Callable[..., None], *args: Any, is_skippable: bool = True
     ) -> None:
-        """Do the work after simulated seconds.
+        """`seconds` are simulated.
 
         `is_skippable` lets `fast_forward` do it without waiting: wrong for heartbeats and
         deadlines.
@@ -66,15 +62,15 @@ class Agenda:
         self._at(self.clock.monotonic() + seconds, work, *args, is_skippable=is_skippable)
 
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
-        """Do the work after simulated seconds, unless the same work is waiting."""
+        """Do the work later, unless the same work is waiting."""
         if (work, args) not in self._waiting:
             self._waiting.add((work, args))
             self.after(seconds, self._once, work, args)
 
     def repeat(self, seconds: float, work: Callable[..., None]) -> None:
-        """Do the work every so many simulated seconds; `fast_forward` leaves it out.
+        """Repeat from `time` on, in simulated seconds; `fast_forward` leaves it out.
 
-        Counted from `time`, two requests in a process that is held up between them keep one rhythm.
+        So two requests in a process that is held up between them keep one rhythm.
         """
         due = self.time + seconds
         self._at(due, self._again, due, seconds, work, is_skippable=False)
@@ -106,11 +102,7 @@ class Agenda:
         self._wake_up()
 
     def do(self, work: Callable[..., None], *args: Any) -> None:
-        """Do the work now.
-
-        During `run` a failure is only logged, because clients can store objects that no controller
-        understands.
-        """
+        """Do the work; `run` only logs failures, as clients can store odd objects."""
         try:
             work(*args)
         except Exception:
@@ -134,7 +126,7 @@ class Agenda:
         return self._timers[0].due - self.clock.monotonic()
 
     def _run_slice(self) -> None:
-        """Do what is due, queued work first, for at most `_SLICE_SECONDS`."""
+        """Do queued work first."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _SLICE_SECONDS
         while loop.time() < end:
@@ -150,7 +142,7 @@ class Agenda:
             self._run_ready()
 
     def _run_ready(self) -> None:
-        """Do the oldest queued work, which may be queued again while it runs."""
+        """The work may be queued again while it runs."""
         work, _ = self._ready.popitem(last=False)
         self._do(work)
 
@@ -165,7 +157,7 @@ class Agenda:
 
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
         self.do(work)
-        # Counted from the clock, a process that is held up here would look like a lost heartbeat.
+        # Counted from the clock, a delay of the process would look like a lost heartbeat.
         next_due = due + seconds
         self._at(next_due, self._again, next_due, seconds, work, is_skippable=False)
 

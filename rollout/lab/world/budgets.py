@@ -39,14 +39,13 @@ def expectation(budget: Json, pods: int, scale: Callable[[], int]) -> tuple[int,
 
 
 def _count(value: str | int, total: int) -> int:
-    """Return a number, or a percentage of the total rounded up."""
     text = str(value)
     if text.endswith("%"):
         return math.ceil(total * int(text[:-1]) / 100)
     return int(text)
 
 
-# How far the controller trails the pods, and how long an eviction counts if its pod stays.
+# The controller's lag, and how long an eviction counts if its pod stays.
 _LAG_SECONDS = 0.2
 _EXPIRY_SECONDS = 120
 
@@ -58,8 +57,6 @@ class UnscalableError(Exception):
 
 
 class DisruptionController:
-    """Writes each budget's counts, and forgets evictions whose pods stayed."""
-
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._store = cluster.store
@@ -130,7 +127,7 @@ class DisruptionController:
         self._store.put(BUDGETS, counted)
 
     def _still_disrupted(self, budget: Json, pods: list[Json]) -> dict[str, str]:
-        """Return the granted evictions, with times, whose pods do not terminate yet."""
+        """Return the times of granted evictions whose pods do not terminate yet."""
         granted: dict[str, str] = status_of(budget).get("disruptedPods") or {}
         staying = {name_of(pod) for pod in pods if not is_deleting(pod)}
         disrupted = {}
@@ -151,7 +148,7 @@ class DisruptionController:
         return sum({uid(item): int(spec_of(item).get("replicas", 1)) for item in scalable}.values())
 
     def _find_scalable(self, pod: Json, owner: Json) -> Json:
-        """Return the owner, or a ReplicaSet's Deployment; raises UnscalableError."""
+        """Return a ReplicaSet's Deployment, if any; raises UnscalableError."""
         resource = _SCALABLE.get(owner["kind"])
         workload = None
         if resource is not None:

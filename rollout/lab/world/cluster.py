@@ -15,10 +15,9 @@ from rollout.lab.world.host import Timings
 
 
 class SimulatedCluster(Struct, frozen=True):
-    """What all controllers of the world share.
+    """`own_deletions` has UIDs of objects that the cluster itself deletes.
 
-    `own_deletions` has the UIDs of objects that the cluster itself deletes (scaling down, garbage,
-    taints), which the scoreboard does not count.
+    The scoreboard does not count these.
     """
 
     store: ObjectStore
@@ -49,12 +48,12 @@ class SimulatedCluster(Struct, frozen=True):
         return [budget for budget in budgets if matches(spec_of(budget).get("selector"), labels)]
 
     def delete(self, resource: Resource, obj: Json, *, grace_seconds: int | None = None) -> None:
-        """Delete an object as the cluster itself; a deletion that has begun continues."""
+        """A deletion that has begun continues."""
         self.own_deletions.add(uid(obj))
         begin_deletion(self.store, resource, obj, grace_seconds=grace_seconds)
 
     def current(self, resource: Resource, obj: Json) -> Json | None:
-        """Return the stored object; None if it is gone or another has its name."""
+        """Return None if the object is gone or another has its name."""
         stored = self.store.get(resource, name_of(obj), namespace_of(obj))
         if stored is None or uid(stored) != uid(obj):
             return None

@@ -1,12 +1,12 @@
-"""The operator of a database: it moves the primary off a cordoned node.
+"""The operator of a database, like CloudNativePG's.
 
-It plays CloudNativePG. One pod is the primary, whose budget allows no eviction. Once its node is
-cordoned, the operator makes another pod the primary, after the seconds in the template's annotation
-`switchover-seconds` (`never`: not at all).
+One pod is the primary, whose budget allows no eviction. After its node is cordoned, the operator
+makes another the primary, in the seconds of the template's annotation `switchover-seconds`
+(`never`: not at all).
 
 In the copy of a real cluster, `instanceNames` are the pods of an owner, and `role` is the label by
-which budgets tell the primary from the others. Without one, the operator replaces the pods of
-closed budgets on cordoned nodes. `podSelector` selects pods that the operator does not own.
+which budgets tell the primary. Without one, the operator replaces the pods of closed budgets on
+cordoned nodes. `podSelector` selects pods that it does not own.
 """
 
 from collections.abc import Callable, Mapping
@@ -75,7 +75,7 @@ class Databases(WorkloadController):
             self._promote_standby(obj)
 
     def _move_later(self, obj: Json, pods: list[Json], move: Callable[[str, str], None]) -> None:
-        """Move the pods some seconds after the cordon of one of their nodes."""
+        """Wait for some seconds after the cordon of one of their nodes."""
         if not any(map(self._is_cordoned, pods)):
             return
         annotations = field_of(obj, "spec.template.metadata.annotations") or {}
@@ -124,7 +124,6 @@ class Databases(WorkloadController):
             self._promote_standby(obj)
 
     def _promote_standby(self, obj: Json) -> None:
-        """Make a ready replica on a node without a cordon the primary, if there is one."""
         role = _role_of(obj)
         primaries = self._primaries(obj)
         replicas = [pod for pod in self._active(obj) if pod not in primaries and is_ready(pod)]
@@ -151,7 +150,7 @@ class Databases(WorkloadController):
         self._store.put(PODS, {**pod, "metadata": {**pod["metadata"], "labels": labels}})
 
     def _primaries(self, obj: Json) -> list[Json]:
-        """Return the primary, unless it is terminating or gone."""
+        """The list is empty if the primary is terminating or gone."""
         role = _role_of(obj)
         return [
             pod
@@ -175,7 +174,7 @@ class Databases(WorkloadController):
 
 
 def _role_of(obj: Json) -> Mapping[str, str]:
-    """Return the label of the role and its values; empty without roles."""
+    """Return an empty mapping without roles."""
     role: Mapping[str, str] = spec_of(obj).get("role", _ROLE)
     return role
 

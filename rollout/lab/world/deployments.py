@@ -1,7 +1,7 @@
-"""Deployments: a ReplicaSet per template, and rolling updates between them.
+"""Only a restart makes a new template here.
 
-Only a restart makes a new template here. A rollout never exceeds its progress deadline. In a copy
-of a real cluster, the annotation `template-hash` names the first ReplicaSet.
+A rollout never exceeds its progress deadline. In a copy of a real cluster, the annotation
+`template-hash` names the first ReplicaSet.
 """
 
 import math
@@ -31,7 +31,7 @@ from rollout.lab.world.workloads import WorkloadController, owner_reference, rep
 TEMPLATE_HASH = "pod-template-hash"
 COPIED_HASH = f"{LAB_PREFIX}template-hash"
 _DEFAULT_SHARE = "25%"
-# A real controller writes the digits of the hash in the alphabet of generated names.
+# A real controller's hash has the alphabet of generated names.
 _DIGITS = str.maketrans("0123456789", "456789bcdf")
 
 
@@ -68,7 +68,7 @@ class Deployments(WorkloadController):
             self._roll(obj, current, old)
 
     def _roll(self, obj: Json, current: Json, old: list[Json]) -> None:
-        """Start as many new pods and end as many old ones as the strategy allows."""
+        """Do as much as the strategy allows now."""
         desired = replicas_of(obj)
         rolling = field_of(obj, "spec.strategy.rollingUpdate") or {}
         surge = math.ceil(_share(rolling.get("maxSurge", _DEFAULT_SHARE), desired))
@@ -80,7 +80,7 @@ class Deployments(WorkloadController):
         unready = new - _ready_replicas(current)
         spare = max(0, total_old + new - unready - (desired - unavailable))
         unhealthy = {name_of(item): replicas_of(item) - _ready_replicas(item) for item in old}
-        # As in Kubernetes, unready old pods end first, then pods of the oldest set.
+        # As in Kubernetes, unready pods end first, then the oldest set's.
         spare_ready = max(0, spare - sum(unhealthy.values()))
         for item in old:
             ended = min(spare, unhealthy[name_of(item)])
@@ -112,7 +112,6 @@ class Deployments(WorkloadController):
 
 
 def _ready_replicas(replica_set: Json) -> int:
-    """Return how many of the pods that the ReplicaSet shall have are ready."""
     ready: int = status_of(replica_set).get("readyReplicas", 0)
     return min(ready, replicas_of(replica_set))
 

@@ -1,5 +1,3 @@
-"""What a kubelet registers and reports, and how long that takes. Pure."""
-
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,7 +13,7 @@ _CAPACITY: Final = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-stor
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long nodes and pods take to become ready, in simulated seconds."""
+    """All durations are simulated seconds."""
 
     kubelet_ready: Seconds = 5
     startup_min: Seconds = 2
@@ -83,7 +81,6 @@ def report_ready(node: Json, now: datetime, *, ready: bool) -> Json:
 
 
 def mark_silent(node: Json, now: datetime) -> Json:
-    """Return the Node with the Ready condition that silence leads to."""
     unknown = {
         "type": "Ready",
         "status": "Unknown",
@@ -104,15 +101,14 @@ def new_lease(name: str, now: datetime) -> Json:
 
 
 def micro_time(moment: datetime) -> str:
-    """Return a time in UTC as Leases have it, with microseconds."""
+    """Return a UTC time in microseconds."""
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
 def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: timedelta) -> Json:
-    """Return the pod with its containers running.
+    """The pod has its host's address, as the lab has no pod network.
 
-    It has its host's address, as the lab has no pod network. Its binding is dated back by
-    `starting`, as no time passes in `fast_forward`.
+    Its binding is dated back by `starting`, as no time passes in `fast_forward`.
     """
     began = status_of(pod).get("startTime") or timestamp(now)
     running = with_status(pod, phase="Running", hostIP=address, podIP=address, startTime=began)
@@ -131,11 +127,7 @@ def _bind_before(pod: Json, latest: str) -> Json:
 
 
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
-    """Return the running pod with its conditions for ready or not ready.
-
-    Each transition is dated at least a whole second after the one before, even if a reboot was
-    faster.
-    """
+    """Each transition is dated at least a second after the one before."""
     before = (condition(pod, "Ready") or {}).get("lastTransitionTime")
     if before:
         now = max(now, datetime.fromisoformat(before) + timedelta(seconds=1))

@@ -44,10 +44,7 @@ _HEARTBEAT_GROUPS = 10
 
 
 class Kubelet:
-    """Registers its Node, renews its Lease, and starts and stops containers.
-
-    A reboot of the host ends all containers and cancels all timers of the kubelet.
-    """
+    """A reboot of the host ends all containers and cancels all timers."""
 
     def __init__(self, cluster: SimulatedCluster, host: Machine) -> None:
         self.host = host
@@ -59,11 +56,11 @@ class Kubelet:
         self._boots = 0
         # By the pod's UID: whether its containers run (True) or are starting (False).
         self._containers: dict[str, bool] = {}
-        # By the pod's UID: the shortest grace of its termination, in seconds.
+        # By the pod's UID: the shortest grace that it was given, in seconds.
         self._grace_seconds: dict[str, float] = {}
 
     def begin(self) -> None:
-        """Join the cluster: ready if the host runs, otherwise registered but silent."""
+        """If the host is off, the Node is registered but silent."""
         if self.host.running:
             self.alive = True
             self._register(ready=True)
@@ -71,7 +68,6 @@ class Kubelet:
             self._store.put(NODES, mark_silent(self._node(), self._cluster.now()))
 
     def follow(self, event: HostEvent) -> None:
-        """Stop without a report when the host goes down; start again after it booted."""
         if event is HostEvent.DOWN:
             self.alive = False
             self._boots += 1
@@ -81,7 +77,6 @@ class Kubelet:
             self._after(_START_SECONDS, self._start_service)
 
     def renew(self) -> None:
-        """Renew the Lease, which is the heartbeat."""
         if not self.alive:
             return
         name = self.host.name
@@ -93,18 +88,16 @@ class Kubelet:
             self._store.put(LEASES, with_spec(lease, renewTime=micro_time(now)))
 
     def report(self) -> None:
-        """Write the node's conditions. Only `restart` creates a deleted Node again."""
+        """Only `restart` creates a deleted Node again."""
         node = self._store.get(NODES, self.host.name)
         if self.alive and node is not None:
             self._store.put(NODES, report_ready(node, self._cluster.now(), ready=self._ready))
 
     def restart(self) -> None:
-        """Restart the service, which registers a deleted Node again."""
         if self.alive:
             self._register(ready=self._ready)
 
     def report_address(self, address: str) -> None:
-        """Report this address for the Node from now on, instead of the host's."""
         self._address = address
         if self.alive:
             self._register(ready=self._ready)
@@ -157,7 +150,7 @@ class Kubelet:
         self.renew()
 
     def _node(self) -> Json:
-        """Return the stored Node, which is created if it does not exist."""
+        """Create the Node if it does not exist."""
         node = self._store.get(NODES, self.host.name)
         return node or self._store.create(NODES, new_node(self.host))
 
@@ -172,7 +165,7 @@ class Kubelet:
             self._after(_SYNC_SECONDS, self._correct, pod)
 
     def _recover(self, pod: Json) -> None:
-        """Handle a pod from before the boot: its containers are gone."""
+        """The containers of a pod from before the boot are gone."""
         if is_deleting(pod):
             self._remove(pod)
         elif phase(pod) == "Running":
@@ -217,7 +210,7 @@ class Kubelet:
             self._store.put(PODS, with_status(ended, phase="Succeeded"))
 
     def _terminate(self, pod: Json) -> None:
-        """Terminate a deleted pod; a second deletion may only shorten its grace."""
+        """A second deletion may only shorten the grace."""
         grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         if self._grace_seconds.get(uid(pod), float("inf")) <= grace:
             return
@@ -231,18 +224,17 @@ class Kubelet:
         self._after(min(grace, seconds), self._remove, pod)
 
     def _remove(self, terminated: Json) -> None:
-        """Remove a pod whose containers have ended, unless finalizers keep it."""
+        """Finalizers may keep the pod."""
         pod = self._cluster.current(PODS, terminated)
         if pod is not None:
             self._containers.pop(uid(pod), None)
             begin_deletion(self._store, PODS, pod, grace_seconds=0)
 
     def _is_misreported(self, pod: Json) -> bool:
-        """Whether the pod is stored as not ready although it is."""
         return self._ready and not is_ready(pod) and setting(pod, "ready") != _NEVER
 
     def _correct(self, misreported: Json) -> None:
-        """Report a pod as ready that the node lifecycle marked as not ready."""
+        """The node lifecycle has marked the pod as not ready."""
         pod = self._cluster.current(PODS, misreported)
         if pod is None or not self._containers.get(uid(pod)) or is_deleting(pod):
             return
@@ -252,7 +244,7 @@ class Kubelet:
     def _after(
         self, seconds: float, work: Callable[..., None], *args: Any, is_skippable: bool = True
     ) -> None:
-        """Like `Agenda.after`, unless the host goes down before."""
+        """The work is not done if the host goes down before."""
         boot = self._boots
 
         def work_unless_rebooted() -> None:
@@ -263,7 +255,7 @@ class Kubelet:
 
 
 class Kubelets(dict[str, Kubelet]):
-    """The kubelets by node name. Nodes that only clients created have none."""
+    """Nodes that only clients created have none."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__()
@@ -287,10 +279,7 @@ class Kubelets(dict[str, Kubelet]):
         self._cluster.agenda.repeat(_HEARTBEAT_SECONDS / _HEARTBEAT_GROUPS, self._tick)
 
     def _tick(self) -> None:
-        """Renew one group's Leases; report its conditions in every 30th interval.
-
-        The groups report in different intervals.
-        """
+        """Renew one group's Leases; report its conditions in every 30th interval."""
         self._ticks += 1
         interval, group = divmod(self._ticks, _HEARTBEAT_GROUPS)
         reports_now = interval % _HEARTBEATS_PER_REPORT == group

@@ -1,7 +1,6 @@
-"""The node lifecycle controller: silent nodes, taints, and evictions by taints.
+"""The node lifecycle controller, which also deletes the pods of deleted Nodes.
 
-It also deletes the pods of deleted Nodes. Nodes without a kubelet, which clients create to try
-things, get only the taint of a cordon.
+Nodes without a kubelet, which clients create, get only the taint of a cordon.
 """
 
 from rollout.lab.api.resources import LEASES, NODES, PODS
@@ -29,7 +28,6 @@ from rollout.lab.world.placement import (
 
 _GRACE_SECONDS = 40
 _MONITOR_SECONDS = 5
-# How long pods of a deleted Node stay.
 _ORPHAN_SECONDS = 40
 _EFFECTS = ("NoSchedule", "NoExecute")
 _DISRUPTION_TARGET = {
@@ -52,8 +50,7 @@ class NodeLifecycle:
             return
         self._last_heartbeat[name] = self._cluster.agenda.time
         if change.previous is None:
-            # The conditions of the Node, which may be stored already, count from the first Lease
-            # on.
+            # The Node's conditions count from the first Lease on.
             self._cluster.agenda.soon(self._update_taints, name)
 
     def node_changed(self, change: Change) -> None:
@@ -80,7 +77,6 @@ class NodeLifecycle:
                 self._store.put(NODES, mark_silent(node, self._cluster.now()))
 
     def _update_taints(self, name: str) -> None:
-        """Set the taints that follow from the conditions and from a cordon."""
         node = self._store.get(NODES, name)
         if node is None:
             return
@@ -105,7 +101,7 @@ class NodeLifecycle:
     def _toggle(
         self, taints: list[Json], taint_key: str, effects: tuple[str, ...], *, wanted: bool
     ) -> list[Json]:
-        """Return the taints with or without this key; present ones keep their time."""
+        """Present taints keep their time."""
         others = [taint for taint in taints if taint["key"] != taint_key]
         if not wanted:
             return others
@@ -116,7 +112,6 @@ class NodeLifecycle:
         return others + added
 
     def _mark_pods_not_ready(self, name: str) -> None:
-        """Mark the pods of a node that is not Ready as not ready."""
         node = self._store.get(NODES, name)
         if node is None or is_ready(node):
             return
@@ -125,13 +120,12 @@ class NodeLifecycle:
             self._store.put(PODS, with_condition(pod, not_ready, self._cluster.now()))
 
     def _collect_orphans(self, name: str) -> None:
-        """Delete a deleted Node's pods without grace, as no kubelet terminates them."""
+        """No kubelet terminates these pods, so they get no grace."""
         if self._store.get(NODES, name) is None:
             for pod in self._store.pods_on(name):
                 self._cluster.delete(PODS, pod, grace_seconds=0)
 
     def _plan_evictions(self, name: str) -> None:
-        """Set a timer per pod and NoExecute taint that it tolerates for a limited time."""
         node = self._store.get(NODES, name)
         if node is None:
             return
@@ -145,7 +139,7 @@ class NodeLifecycle:
                     )
 
     def _evict(self, name: str, tainted: Json, taint: Taint) -> None:
-        """Delete a pod that has stayed under the taint for as long as it tolerates it."""
+        """Delete a pod that may stay no longer under the taint."""
         node = self._store.get(NODES, name)
         pod = self._cluster.current(PODS, tainted)
         if node is None or pod is None or is_deleting(pod):

@@ -1,7 +1,4 @@
-"""The scheduler's rules, as pure functions of a node's room and a pod's demand.
-
-Refusals are phrases of a real scheduler's message ("0/3 nodes are available: …").
-"""
+"""Refusals are phrases of a real scheduler ("0/3 nodes are available: …")."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +42,6 @@ def tolerates(toleration: Json, taint: Taint) -> bool:
 def untolerated_taints(
     pod_spec: Json, taints: Iterable[Taint], effects: tuple[str, ...] = ("NoSchedule", "NoExecute")
 ) -> list[Taint]:
-    """Return the taints with one of these effects that are not tolerated."""
     tolerations = pod_spec.get("tolerations") or ()
     return [
         taint
@@ -56,11 +52,11 @@ def untolerated_taints(
 
 
 def toleration_seconds(pod_spec: Json, taint: Taint) -> float | None:
-    """Return how long a pod may stay under a NoExecute taint; None means for ever."""
+    """Return None if the pod may stay for ever."""
     tolerations = pod_spec.get("tolerations") or ()
     matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
     if not matching:
-        # Such a pod was stored without the tolerations that admission adds.
+        # Such a pod lacks the tolerations that admission adds.
         return 300 if taint["key"] in {NOT_READY, UNREACHABLE} else 0
     limits = [toleration.get("tolerationSeconds") for toleration in matching]
     limits = [limit for limit in limits if limit is not None]
@@ -72,7 +68,7 @@ _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
 
 @dataclass(slots=True)
 class NodeUsage:
-    """What a node's pods use: thousandths of a CPU, bytes of memory, and others."""
+    """CPU is in thousandths, memory in bytes."""
 
     cpu: int = 0
     memory: int = 0
@@ -82,8 +78,6 @@ class NodeUsage:
 
 @dataclass(slots=True)
 class NodeRoom:
-    """What a node offers, and what its pods use."""
-
     name: str
     labels: Mapping[str, str]
     taints: tuple[Json, ...]
@@ -95,7 +89,7 @@ class NodeRoom:
     others: Mapping[str, int] = field(default_factory=dict)
 
     def free_share(self) -> float:
-        """Return the sum of the free shares of CPU, memory and pods, between 0 and 3."""
+        """The sum of CPU, memory and pods is between 0 and 3."""
         cpu = _free_share(self.used.cpu, self.cpu)
         memory = _free_share(self.used.memory, self.memory)
         return cpu + memory + _free_share(self.used.pods, self.pods)
@@ -104,10 +98,9 @@ class NodeRoom:
 class PlacementDemand(Struct, frozen=True):
     """What a pod asks of a node, and which nodes the placed pods rule out.
 
-    `forbidden` are node labels ruled out by anti-affinity, `crowded` values by topology key that
-    have too many similar pods. `attracting` has a topology key and the allowed values (None: any)
-    for each term of pod affinity. `volume_terms` has node selector terms for each volume, one of
-    which must hold.
+    `forbidden` are labels ruled out by anti-affinity, `crowded` values by topology key that have
+    too many similar pods. `attracting` has a topology key and the allowed values (None: any) per
+    term of pod affinity. `volume_terms` has node selector terms per volume, one of which must hold.
     """
 
     pod: Json
@@ -139,10 +132,10 @@ def room_of(node: Json, used: NodeUsage) -> NodeRoom:
 
 
 def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
-    """Return the CPU (thousandths), memory (bytes) and others that a pod requests.
+    """Return CPU (thousandths), memory (bytes) and others.
 
-    An init container runs beside the sidecars before it, all containers beside all sidecars. A
-    container with a limit and no request requests its limit.
+    An init container runs beside the sidecars before it. A container with a limit and no request
+    requests its limit.
     """
     spec = spec_of(pod)
     sidecars = Counter[str]()
@@ -167,7 +160,7 @@ def _requests_of_container(container: Json) -> dict[str, int]:
 
 
 def refusal(demand: PlacementDemand, room: NodeRoom) -> str | None:
-    """Return why the node does not take the pod; None if it does."""
+    """Return None if the node takes the pod."""
     return (
         _why_node_refuses(demand.pod, room)
         or _why_too_full(demand, room)
@@ -218,7 +211,6 @@ def _why_pods_refuse(demand: PlacementDemand, room: NodeRoom) -> str | None:
 
 
 def node_affinity_holds(spec: Json, node_name: str, labels: Mapping[str, str]) -> bool:
-    """Whether nodeSelector and required node affinity allow the node."""
     selector: Json = spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
@@ -231,7 +223,7 @@ def any_term_holds(terms: Sequence[Json], node_name: str, labels: Mapping[str, s
 
 
 def required_node_terms(spec: Json) -> list[Json] | None:
-    """Return the terms of required node affinity; None if there is none."""
+    """Return None if there is no required affinity."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get(_REQUIRED)
     return None if required is None else required.get("nodeSelectorTerms") or []
@@ -248,7 +240,7 @@ def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
 
 
 def pinned_node(pod: Json) -> str | None:
-    """Return a DaemonSet pod's intended node; None for other pods."""
+    """Return None for pods that belong to no DaemonSet."""
     terms = required_node_terms(pod["spec"])
     if not terms or len(terms) != 1:
         return None
@@ -264,13 +256,11 @@ def affinity_terms(pod: Json, kind: str = "podAffinity") -> list[Json]:
 
 
 def strict_spreads(pod: Json) -> list[Json]:
-    """Return the topology spread constraints that must hold."""
     spreads = pod["spec"].get("topologySpreadConstraints") or ()
     return [spread for spread in spreads if spread.get("whenUnsatisfiable") == "DoNotSchedule"]
 
 
 def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[str]:
-    """Return the names of the namespaces in which an affinity term looks for pods."""
     names = list(term.get("namespaces") or ())
     selector = term.get("namespaceSelector")
     if selector is None:
@@ -282,7 +272,7 @@ def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[s
 def crowded_values(
     pod: Json, spread: Json, rooms: Iterable[NodeRoom], placed: Iterable[tuple[Json, NodeRoom]]
 ) -> frozenset[str]:
-    """Return the topology values for which one more pod would exceed the skew.
+    """Return the values for which one more pod would exceed the skew.
 
     As by default, cordoned and tainted nodes count, and terminating pods do not.
     """

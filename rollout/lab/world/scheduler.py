@@ -34,14 +34,12 @@ from rollout.lab.world.placement import (
 )
 from rollout.lab.world.volumes import volume_terms
 
-# Like a real scheduler, the search stops once it has found enough nodes.
+# Like a real scheduler, stop searching at this number.
 _ENOUGH_NODES = 100
 _RETRY_SECONDS = 0.5
 
 
 class SimulatedScheduler:
-    """Binds pending pods to nodes, and retries unschedulable ones after changes."""
-
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._rooms: dict[str, NodeRoom] = {}
@@ -52,10 +50,10 @@ class SimulatedScheduler:
         # True for pods that may fit after another pod was placed: by affinity or spread.
         self._unschedulable: dict[Key, bool] = {}
         self._placed: set[Key] = set()
-        # By owner and node.
+        # Counts of pods by owner and node.
         self._siblings: Counter[tuple[str, str]] = Counter()
-        # The node of each placed pod with anti-affinity, which counts both ways, and its terms with
-        # their namespaces.
+        # Node, and terms with namespaces, of placed pods with anti-affinity, which counts both
+        # ways.
         self._repelling: dict[Key, tuple[str, list[tuple[list[str], Json]]]] = {}
 
     def node_changed(self, change: Change) -> None:
@@ -95,7 +93,7 @@ class SimulatedScheduler:
         self._cluster.agenda.soon(self._schedule)
 
     def _schedule(self) -> None:
-        """Place one pod and queue the next run, so that other work is not delayed."""
+        """Place only one pod, so that other work is not delayed."""
         if not self._queue:
             return
         pod_key, _ = self._queue.popitem(last=False)
@@ -132,7 +130,7 @@ class SimulatedScheduler:
     def _best(self, pod: Json, feasible: Sequence[NodeRoom]) -> NodeRoom:
         """Return the node with fewest soft taints, then siblings, then most room.
 
-        A real scheduler's default weights (3, 2 and 1) put them in this order.
+        A real scheduler's default weights put them in this order.
         """
         owner = _owner(pod)
 
@@ -143,7 +141,7 @@ class SimulatedScheduler:
         return min(feasible, key=rank)
 
     def _feasible(self, demand: PlacementDemand, refusals: Counter[str]) -> Iterator[NodeRoom]:
-        """Yield the nodes that take the pod, and count the reasons of the others."""
+        """Count the reasons of the nodes that refuse the pod."""
         for room in self._candidates(demand.pod):
             reason = refusal(demand, room)
             if reason is None:
@@ -152,7 +150,7 @@ class SimulatedScheduler:
                 refusals[reason] += 1
 
     def _candidates(self, pod: Json) -> Iterator[NodeRoom]:
-        """Yield the pod's pinned node, or all nodes from where the last search ended."""
+        """Start where the last search ended."""
         pinned = pinned_node(pod)
         if pinned is not None:
             if pinned in self._rooms:
@@ -163,10 +161,7 @@ class SimulatedScheduler:
             yield self._rooms[self._names[self._next]]
 
     def _attracting_values(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
-        """Yield topology key and allowed values of each term of pod affinity.
-
-        All are allowed (None) for the first of several pods that attract each other.
-        """
+        """All values are allowed (None) for the first of pods that attract each other."""
         terms = affinity_terms(pod)
         rooms_by_term = [list(self._rooms_selected_by(term, pod)) for term in terms]
         selects_itself = all(matches(term.get("labelSelector"), labels_of(pod)) for term in terms)
@@ -182,7 +177,7 @@ class SimulatedScheduler:
                 yield room
 
     def _repelling_values(self, pod: Json) -> Iterator[tuple[str, str]]:
-        """Yield the topology values that anti-affinity of any pod forbids to this one."""
+        """Consider anti-affinity of this and of placed pods."""
         for term in affinity_terms(pod, "podAntiAffinity"):
             for room in self._rooms_selected_by(term, pod):
                 if term["topologyKey"] in room.labels:
@@ -247,7 +242,7 @@ class SimulatedScheduler:
         self._retry()
 
     def _account(self, pod: Json, sign: int) -> None:
-        """Add a pod to what is used of its node (1), or take it off (-1)."""
+        """`sign` is 1 or -1."""
         node = node_name(pod)
         cpu, memory, others = requests_of(pod)
         used = self._used[node]

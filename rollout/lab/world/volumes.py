@@ -1,7 +1,6 @@
-"""Volumes that attach to certain nodes only.
+"""A VolumeAttachment exists while a pod on its node claims the volume.
 
-A VolumeAttachment exists while a pod on the node claims the volume, and until the driver has
-detached it.
+It then lasts until the driver has detached the volume.
 """
 
 from rollout.lab.api.resources import VOLUMEATTACHMENTS, VOLUMES

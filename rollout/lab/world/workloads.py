@@ -1,5 +1,3 @@
-"""Controllers that keep pods running, and the garbage collector."""
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -49,13 +47,11 @@ from rollout.lab.world.placement import (
     untolerated_taints,
 )
 
-# In a StatefulSet's template it stands for a pod's ordinal, as each pod has its own claims.
+# In a StatefulSet's template, this stands for a pod's ordinal.
 ORDINAL = "$(ordinal)"
 
 
 class WorkloadController(ABC):
-    """Reconciles one kind of object, when an object or its pods changed."""
-
     resource: ClassVar[Resource]
 
     def __init__(self, cluster: SimulatedCluster) -> None:
@@ -87,7 +83,7 @@ class WorkloadController(ABC):
     def _create_pod(
         self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json
     ) -> None:
-        """Store a new pod of the owner, unless its namespace is terminating."""
+        """Do nothing if the namespace is terminating."""
         where = namespace_of(obj)
         namespace = self._store.get(NAMESPACES, where)
         if namespace is not None and is_deleting(namespace):
@@ -127,7 +123,7 @@ def template_spec(obj: Json) -> Json:
 
 
 def spec_with_ordinal(obj: Json, ordinal: str) -> Json:
-    """Return the template's spec with the claims of the pod with this ordinal."""
+    """The claims get the ordinal."""
     template = template_spec(obj)
     volumes = msgspec.json.encode(template.get("volumes") or [])
     volumes = volumes.replace(ORDINAL.encode(), ordinal.encode())
@@ -154,7 +150,7 @@ class ReplicaSets(WorkloadController):
                 self._cluster.delete(PODS, pod)
 
     def _in_order_of_deletion(self, obj: Json, pods: Iterable[Json]) -> list[Json]:
-        """Return the pods, first the one to delete first.
+        """Return first what to delete first.
 
         Pods without a node go first, then pods that are not ready, then those on nodes with many
         pods of the same Deployment, then those that became ready last, on a logarithmic scale.
@@ -175,7 +171,6 @@ class ReplicaSets(WorkloadController):
         return sorted(pods, key=rank)
 
     def _active_relatives(self, obj: Json) -> Iterable[Json]:
-        """Yield the active pods of all ReplicaSets of the Deployment, or the set's own."""
         deployment = controller_of(obj)
         if deployment is None:
             return self._active(obj)
@@ -194,7 +189,7 @@ class ReplicaSets(WorkloadController):
 
 
 class StatefulSets(WorkloadController):
-    """Keeps pods in order; a pod is replaced once the old one is gone."""
+    """A pod is replaced once the old one is gone."""
 
     resource = STATEFULSETS
 
@@ -282,7 +277,6 @@ class DaemonSets(WorkloadController):
         }
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
-        """Return the pods by the node they run on or are meant for."""
         pods: dict[str, list[Json]] = {}
         for pod in self._cluster.pods_owned_by(uid(obj)):
             pods.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
@@ -300,14 +294,13 @@ def _daemon_spec(obj: Json) -> Json:
 
 
 def _pin_to_node(spec: Json, node: str) -> Json:
-    """Return the affinity to one node, as the real controller writes it."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {**(spec.get("affinity") or {}), "nodeAffinity": required}
 
 
 def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
-    """Whether the node may run a pod, considering taints with these effects only."""
+    """Consider taints with these effects only."""
     if not node_affinity_holds(spec, name_of(node), labels_of(node)):
         return False
     return not untolerated_taints(spec, spec_of(node).get("taints") or (), effects)
@@ -317,10 +310,7 @@ OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CLUSTERS)
 
 
 class GarbageCollector:
-    """Deletes what a deleted workload owned, and empties a deleted namespace.
-
-    Pods whose owner never existed stay: clients create such pods to try things.
-    """
+    """Pods whose owner never existed stay: clients create such pods to try things."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster

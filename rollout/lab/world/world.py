@@ -34,11 +34,7 @@ from rollout.lab.world.workloads import (
 
 
 class World:
-    """All controllers and kubelets of the simulated cluster, in the API's event loop.
-
-    `fast_forward` brings a new cluster to rest, and `run` then lets time pass until `stop`. Hosts
-    join through `kubelets`.
-    """
+    """`fast_forward` brings a new cluster to rest; `run` lets time pass until `stop`."""
 
     def __init__(
         self,
@@ -86,7 +82,7 @@ class World:
         self.agenda.stop()
 
     def _begin(self) -> None:
-        """Start heartbeats and monitoring, now that the set-up cannot look like silence."""
+        """From now on, silence of a kubelet counts."""
         if not self._began:
             self._began = True
             self.agenda.time = self.cluster.clock.monotonic()
