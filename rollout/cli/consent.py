@@ -9,7 +9,7 @@ from rollout.model.text import printable
 
 _POLL_SECONDS = 0.5
 _ANSWER = "Type yes to continue:"
-# The no-break spaces keep `fit_line` from wrapping the prompt here.
+# No-break spaces keep `fit_line` from wrapping the answers.
 _UNBROKEN_ANSWER = _ANSWER.replace(" ", "\N{NO-BREAK SPACE}")
 
 
@@ -21,17 +21,16 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Use --yes.") -> None:
 
 
 def ask(question: str, notes: Sequence[str] = ()) -> None:
-    """Ask on the terminal. Raises `NotConfirmedError` unless the answer is yes."""
+    """Raise `NotConfirmedError` unless the answer is yes."""
     try:
         for line in notes:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
-        # Wrapped with unbreakable spaces, so that the line does not break within the answers.
         prompt = fit_line(f"{printable(question)}? {_UNBROKEN_ANSWER}")
         sys.stderr.write(f"{prompt.replace(_UNBROKEN_ANSWER, _ANSWER)} ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        # The message starts a new line, below the question.
+        # Start a new line below the question.
         sys.stderr.write(f"\n{program_name()}: interrupted: nothing was changed\n")
         raise
     if answer.strip() != "yes":
@@ -51,11 +50,11 @@ class TerminalConfirmation:
                 hint="Drop it, or let a command confirm waves: --set gates.command=COMMAND.",
             )
         self._all_waves_confirmed = False
-        # Whether the last answer was no, and not a stop request.
+        # Not set by a stop request.
         self.is_declined = False
 
     def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:
-        """Return whether the wave may start. A stop request counts as a no."""
+        """A stop request counts as a no."""
         if self._all_waves_confirmed:
             return True
         instruction = "Type yes to start this wave, or all to start it and every later wave:"
@@ -69,9 +68,9 @@ class TerminalConfirmation:
 
 
 def _read_line(stopped: Callable[[], bool]) -> str:
-    """Read a line from stdin. Returns an empty string after a stop request."""
+    """Return an empty string after a stop request."""
     while not stopped():
-        # Wait only briefly for input, to notice a stop request.
+        # Wait briefly, to notice a stop request.
         readable, _, _ = select.select([sys.stdin], [], [], _POLL_SECONDS)
         if readable:
             return sys.stdin.readline()

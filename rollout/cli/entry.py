@@ -1,4 +1,4 @@
-"""Starts the program. Handles Ctrl-C already while the rest is imported."""
+"""Handles Ctrl-C already while the program is imported."""
 
 import gc
 import signal
@@ -13,8 +13,8 @@ _OBJECTS_PER_COLLECTION = 200_000
 
 
 def main() -> None:
-    # Python looks for garbage after every 700 new objects. Modules leave none, but make the start
-    # a tenth longer that way.
+    # Modules leave no garbage, but Python's default of 700 new objects makes the start a tenth
+    # longer.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     from rollout.errors import ExitCode
 
@@ -28,7 +28,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     finally:
-        # From here on, Ctrl-C would only replace the exit code, and print a traceback.
+        # From here on, Ctrl-C would only replace the exit code and print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Otherwise the interpreter looks for garbage among all objects before it exits.
+        # Keeps the interpreter from collecting garbage before it exits.
         gc.freeze()

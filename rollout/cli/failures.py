@@ -13,7 +13,7 @@ from rollout.cli.terminal import fit_line, flush_or_discard
 from rollout.errors import ExitCode, NotConfirmedError, RolloutError
 from rollout.model.text import printable
 
-# The exit code of typer's usage errors.
+# typer's exit code for usage errors.
 _USAGE = 2
 _RESUME = "resume"
 # The message of a plain RuntimeError.
@@ -29,7 +29,7 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run typer's program, report its error if it fails, and return the exit code."""
+    """Run typer's program, report its error, and return the exit code."""
     try:
         code = program(list(arguments), prog_name=program_name(), standalone_mode=False)
         sys.stdout.flush()
@@ -44,12 +44,12 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         return error_exit_code(error)
     finally:
         flush_or_discard()
-    # A command that ends with `typer.Exit` returns its code, others return None.
+    # `typer.Exit` returns a code, other endings return None.
     return code if isinstance(code, int) else ExitCode.OK
 
 
 def _command_path(program: Callable[..., Any], arguments: Sequence[str]) -> str:
-    """Return `rollout plan`, or `rollout` if the first word is not a command."""
+    """Return `rollout` if the first word is not a command."""
     first_word = next((word for word in arguments if not word.startswith("-")), "")
     is_command = first_word in getattr(program, "commands", ())
     return f"{program_name()} {first_word}" if is_command else program_name()
@@ -58,12 +58,12 @@ def _command_path(program: Callable[..., Any], arguments: Sequence[str]) -> str:
 def _is_verbose(arguments: Sequence[str]) -> bool:
     if os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "):
         return True
-    # Also -vv, and -v together with -y.
+    # Also -vv and -yv.
     return any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
 
 
 def report_error(error: BaseException, *, verbose: bool, command_path: str = PROGRAM) -> None:
-    """Write an error to stderr. `verbose` adds its causes, and the traceback of a bug."""
+    """`verbose` adds the causes, and the traceback of a bug."""
     lines = list(_message_lines(error, command_path))
     cause = error.__cause__
     while verbose and cause is not None:
@@ -88,11 +88,6 @@ def error_exit_code(error: BaseException) -> ExitCode:
 
 
 def _message_lines(error: BaseException, command_path: str) -> Iterator[str]:
-    """Yield lines such as these.
-
-    rollout: error: there is no terminal to ask for confirmation
-    hint: Use --yes.
-    """
     name = program_name()
     if isinstance(error, RolloutError):
         prefix = "" if isinstance(error, NotConfirmedError) else "error: "
@@ -101,11 +96,11 @@ def _message_lines(error: BaseException, command_path: str) -> Iterator[str]:
         if error.hint:
             yield f"hint: {printable(error.hint)}"
     elif type(error).__name__ == "NoArgsIsHelpError":
-        # Raised for a group without a command, to print its help.
+        # typer prints the help of a group without a command.
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
         yield f"{name}: error: {printable(_usage_message(error))}"
-        # Errors of the option parser have no context.
+        # The option parser's errors have no context.
         path = getattr(getattr(error, "ctx", None), "command_path", command_path)
         yield f"hint: {_advice_on_flag(error)}See '{path} --help' for usage."
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
@@ -120,7 +115,6 @@ def _message_lines(error: BaseException, command_path: str) -> Iterator[str]:
 
 
 def _usage_message(error: typer.TyperException) -> str:
-    """Return typer's message in kubectl's words."""
     message = error.format_message()
     if message.startswith("No such command"):
         return message.replace("No such", "unknown", 1).replace("'", '"')
@@ -128,7 +122,7 @@ def _usage_message(error: typer.TyperException) -> str:
 
 
 def _system_message(error: BaseException) -> str:
-    """Return what the operating system refused; empty for bugs."""
+    """Return an empty string for bugs."""
     lacks_memory = isinstance(error, MemoryError) or _NO_THREAD in str(error)
     if lacks_memory:
         return str(error) or "there is not enough memory"
@@ -140,7 +134,7 @@ def _system_message(error: BaseException) -> str:
 
 
 def _advice_on_flag(error: typer.TyperException) -> str:
-    """Return what to write instead of an unknown flag, and a space; empty if nothing fits."""
+    """Return the correct flag and a space, or an empty string."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

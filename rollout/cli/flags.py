@@ -69,12 +69,12 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables or settings, and of `output`.
 
-    The command gets `settings`, merged from the settings file, variables, `--set` and these flags.
+    The command gets `settings`, merged from all sources.
 
     of_another: The settings file is for another process, so it is not read.
     arguments: NODE_ARGUMENTS, or PLAN_OR_NODES; a saved plan becomes the command's `file`.
     reads: Settings without a flag whose variables are read, to warn that they have no effect.
-    helps, defaults: By setting, the help and the default's words that differ for this command.
+    helps, defaults: By setting, texts that differ for this command.
     """
     setting_by_parameter = _shared_settings(names)
     with_variables = [*setting_by_parameter.values(), *(every_setting()[name] for name in reads)]
@@ -118,7 +118,7 @@ def _pop_settings(
     *,
     of_another: bool,
 ) -> CommandSettings:
-    """Remove the shared flags from what the command received, and merge all settings.
+    """Remove the shared flags from what was received, and merge all settings.
 
     Only the settings `with_variables` can be set in the environment.
     """
@@ -135,7 +135,6 @@ def _shared_parameters(
     help_by_setting: Mapping[str, str],
     formats: Sequence[OutputFormat],
 ) -> Iterator[inspect.Parameter]:
-    """Yield the parameters that `takes` adds to a command: its settings, --config and --set."""
     for name, setting in setting_by_parameter.items():
         words = formats if setting.name == _FORMAT else setting.words
         yield _parameter(name, _annotation(setting, help_by_setting[setting.name], words))
@@ -144,18 +143,13 @@ def _shared_parameters(
 
 
 def _set_signature(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
-    """Give a command the signature from which Typer makes its flags.
-
-    With @takes("cluster"), `abort(settings, yes)` gets
-      (*, yes: bool = YES, kubeconfig: ... = None, context: ... = None, format: ... = None,
-       verbose: ... = None, config: ... = _CONFIG, set_: ... = _SET)
-    """
+    """Give a command the signature from which Typer makes its flags."""
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = {item.name: item.annotation for item in parameters}
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    """Return the settings that have a flag, by parameter: `drain_timeout` for --drain-timeout.
+    """Return settings that have a flag, by parameter such as `drain_timeout`.
 
     A name is that of a setting or of a whole table.
     """
@@ -169,7 +163,7 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
 
 
 def _own_parameters(command: Callable[..., None], *, takes_plan: bool) -> list[inspect.Parameter]:
-    """Return the command's parameters, except those that `takes` fills."""
+    """Leave out the parameters that `takes` fills."""
     hints = get_type_hints(command)
     filled_by_takes = {"settings", "file"} if takes_plan else {"settings"}
     own = []
@@ -177,7 +171,7 @@ def _own_parameters(command: Callable[..., None], *, takes_plan: bool) -> list[i
         if name in filled_by_takes:
             continue
         if hints[name] is bool and not item.default.param_decls:
-            # Without this, typer adds a `--no-` flag.
+            # Otherwise typer adds a `--no-` flag.
             item.default.param_decls = (f"--{name.replace('_', '-')}",)
         own.append(_parameter(name, hints[name], item.default))
     return own
@@ -186,11 +180,11 @@ def _own_parameters(command: Callable[..., None], *, takes_plan: bool) -> list[i
 def _merge_typed_settings(
     flag_values: Mapping[Setting, Any], set_values: SettingValues, node_arguments: Sequence[str]
 ) -> SettingValues:
-    """Merge what the command line sets: NODE arguments add to --node, flags override --set."""
+    """NODE arguments add to --node; flags override --set."""
     flags = {
         item.name: PlacedValue(value, f"--{item.flag}")
         for item, value in flag_values.items()
-        # A flag that was not typed is None or empty.
+        # The flag was not typed.
         if value not in (None, [])
     }
     if node_arguments:
@@ -206,7 +200,7 @@ def _check_format(settings: CommandSettings, formats: Sequence[OutputFormat]) ->
     chosen = settings.output.format
     if chosen in formats:
         return
-    # Text is the default, and a settings file may choose it for the commands that print text.
+    # A settings file may choose text for the commands that print text.
     is_for_other_commands = chosen in _TEXT and _FORMAT not in settings.typed
     if not is_for_other_commands:
         raise UsageError(
@@ -229,7 +223,6 @@ def split_off_plan(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
 
 
 def _may_be_nodes(word: str) -> bool:
-    """Whether the word can name nodes, as `web-1,node/web-2` does."""
     if word.endswith(_PLAN_SUFFIXES):
         return False
     return all(name.startswith(NODE_PREFIXES) or is_object_name(name) for name in word.split(","))
@@ -247,10 +240,9 @@ def _flag_help(
     helps: Mapping[str, str],
     defaults: Mapping[str, str],
 ) -> str:
-    """Return the help with its default: `How long to wait [10m]`."""
     text = helps.get(setting.name, setting.help)
     default = default_text(setting.default)
-    # The flag itself says it.
+    # The flag itself shows its default.
     if setting.kind is bool or setting.name == _VERBOSE:
         default = ""
     if setting.name == _FORMAT:
@@ -262,13 +254,12 @@ def _flag_help(
 
 
 def _either(words: Sequence[str]) -> str:
-    """Return `text, wide or json`."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def _annotation(setting: Setting, text: str, words: Sequence[str]) -> Any:
-    """Return the type of the parameter, with its flag. A flag that is not typed is None."""
+    """A flag that is not typed is None."""
     # `-vv` counts 2.
     is_counter = setting.name == _VERBOSE
     names = [f"--{setting.flag}"]
@@ -293,7 +284,7 @@ def _annotation(setting: Setting, text: str, words: Sequence[str]) -> Any:
 
 
 def _completer(setting: Setting, words: Sequence[str]) -> Callable[..., list[str]] | None:
-    """Return what suggests values in a shell; None if any value is valid."""
+    """Return None if any value is valid."""
     if setting.name in ("nodes.node", "nodes.exclude"):
         return node_names
     if not words:

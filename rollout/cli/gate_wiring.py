@@ -1,5 +1,3 @@
-"""Makes the adapters that the gates, the playbooks and the silences of a run use."""
-
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -31,10 +29,10 @@ if TYPE_CHECKING:
 def gate_ports(
     settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None
 ) -> GatePorts:
-    """Return what the gates of a run ask: a command, a person, Prometheus and so on.
+    """Raise `UsageError` for settings that have no effect.
 
     `alerts` are the plan's; only the Prometheus of the settings gets the token. No node starts that
-    cannot finish before the `deadline`. Raises `UsageError` for settings that have no effect.
+    cannot finish before the `deadline`.
     """
     alert_settings = settings.alerts
     if alert_settings.silence and not alert_settings.alertmanager_url:
@@ -58,7 +56,7 @@ def gate_ports(
 def _alert_source(alerts: AlertPolicy, settings: AlertsSettings) -> AlertSource:
     from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 
-    # Empty if a plan names another Prometheus, which must not get it.
+    # Empty if the plan names another Prometheus, which must not get it.
     token = token_for(alerts.url, settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, ""))
     return PrometheusAlerts(
         alerts.url,
@@ -69,7 +67,6 @@ def _alert_source(alerts: AlertPolicy, settings: AlertsSettings) -> AlertSource:
 
 
 def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> "NodeSilences | None":
-    """Return an observer that silences alerts of nodes in flight, if set."""
     if not settings.silence:
         return None
     from rollout.adapters.silences import NodeSilences
@@ -98,7 +95,6 @@ def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
 
 
 def _rescue(options: RebootSettings) -> Rescue | None:
-    """Return what runs the rescue command, if set."""
     if not options.rescue:
         return None
     words = split_command(options.rescue)

@@ -1,6 +1,6 @@
-"""Logs stages for `-v`; also API requests and commands on hosts for `-vv`.
+"""Logs stages for `-v`; also API requests and host commands for `-vv`.
 
-Log names only: bodies, headers, the operator's commands and addresses may hold a secret.
+Bodies, headers, the operator's commands and addresses may hold a secret, so they are not logged.
 """
 
 import logging
@@ -23,7 +23,7 @@ _SHORT_SECONDS = 10.0
 
 @contextmanager
 def log_command(command: str, verbosity: int) -> Iterator[None]:
-    """Log stages in this context. A nested command logs as part of the outer one."""
+    """A nested command logs as part of the outer one."""
     root = logging.getLogger(_ROOT)
     is_nested = bool(root.handlers)
     if is_nested or not verbosity:
@@ -49,7 +49,7 @@ def log_command(command: str, verbosity: int) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
-    """Log how long this stage takes, with the notes that are added by the yielded function."""
+    """Log the stage's duration, with notes added by the yielded function."""
     began = time.monotonic()
     notes = list[str]()
     has_failed = True
@@ -65,17 +65,15 @@ def stage(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def _duration(seconds: float) -> str:
-    """Return `1.25s`, or `3m05s` from ten seconds on."""
     return f"{seconds:.2f}s" if seconds < _SHORT_SECONDS else elapsed(seconds)
 
 
 class _StderrHandler(logging.Handler):
-    """Writes the log to stderr, above a live display."""
+    """Writes the log above a live display."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write `12:01:30 stage: plan 0.12s`."""
         at = datetime.fromtimestamp(record.created, UTC)
-        # With the date and in UTC, because a log file is read later and elsewhere.
+        # A log file is read later and elsewhere, so add the date, in UTC.
         time_text = whole_second(at)
         if sys.stderr.isatty():
             time_text = f"{at.astimezone():%H:%M:%S}"
@@ -83,5 +81,5 @@ class _StderrHandler(logging.Handler):
             line = f"{record.name.removeprefix('rollout.')}: {printable(record.getMessage())}"
             write_to_stderr(f"{time_text} {line}", "dim")
         except (OSError, ValueError):
-            # The stream is closed, so log nothing more.
+            # The stream is closed.
             self.setLevel(logging.CRITICAL + 1)

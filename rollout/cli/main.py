@@ -1,5 +1,3 @@
-"""The root command. `program` lists its subcommands; `options` imports them."""
-
 import getpass
 import os
 import signal
@@ -16,7 +14,7 @@ from rollout.cli.options import CONTEXT, CommandList, Commands, option
 from rollout.cli.program import COMMANDS, PROGRAM, program_name
 from rollout.cli.terminal import prepare_streams, warn
 
-# At the end, so that a terminal of 24 lines shows it.
+# Kept at the end, where a terminal of 24 lines shows it.
 _EPILOG = """\b
 Without a cluster:  rollout demo          watch a simulated rollout
 With a cluster:     rollout doctor        check the requirements
@@ -57,14 +55,14 @@ def root(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     if any(name.startswith("ROLLOUT_") for name in os.environ):
-        # Imported only if needed, because it loads the schema of the settings, which is slow.
+        # Imported only if needed: the settings schema loads slowly.
         from rollout.cli.settings.reading import unknown_variables
 
         warn(*unknown_variables(os.environ))
 
 
 def root_command() -> Any:
-    """Return the click group of all commands, which typer's own types do not describe."""
+    """Return click's group, which typer's own types do not describe."""
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)
@@ -80,14 +78,14 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     prepare_streams()
     if os.getpid() == _FIRST_PROCESS:
-        # Treat SIGTERM like Ctrl-C: the kernel ignores unhandled signals to process 1.
+        # The kernel ignores unhandled signals to process 1, so treat SIGTERM like Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     _ensure_user_and_home()
     sys.exit(run(sys.argv[1:]))
 
 
 def _ensure_user_and_home() -> None:
-    """Set user and home, which some containers lack and libraries need."""
+    """Some containers lack a user and a home, which libraries need."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

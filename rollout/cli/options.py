@@ -1,7 +1,6 @@
-"""Typer options, arguments and commands, and how their values are read.
+"""Typer options and commands. Commands are imported only when called.
 
-Commands are imported when called, because importing all takes longer than most run. Help is plain
-text: typer's boxes cut long flags at 80 columns, and are slow.
+Help is plain text, because typer's boxes cut long flags at 80 columns and are slow.
 """
 
 from collections import UserDict
@@ -21,8 +20,7 @@ T = TypeVar("T")
 Suggestions = Callable[[typer.Context, str], list[str]]
 _ARGUMENTS = "Arguments"
 _OPTIONS = "Options"
-# Flags that may have no value, and the value that they then have. Left to click, such a flag would
-# take the next word as its value.
+# The values of flags given without one. Left to click, such a flag would take the next word.
 _IMPLIED_VALUES = {"--dry-run": "--dry-run=server"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Other commands have a module of their own name.
@@ -67,14 +65,14 @@ def argument(
 
 
 class PlainValue:
-    """Reads values by type, in place of typer's reader, which loads pydantic (0.15 s)."""
+    """Reads values by type. typer's reader would load pydantic (0.15 s)."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Convert the typed text of a parameter. Raises `BadParameter` if it is invalid."""
+        """Raise `BadParameter` for invalid text."""
         setting = _setting_of(param.type_descriptor)
         is_list = param.multiple or param.nargs == -1
         items = (value or ()) if is_list else [value]
-        # Defaults have their type already, and are no texts.
+        # Defaults have their type already.
         texts = [item for item in items if isinstance(item, str)]
         is_typed = value != param.default
         if is_typed and any(is_blank(text) for text in texts):
@@ -94,7 +92,6 @@ class PlainValue:
 
 
 def _setting_of(descriptor: Any) -> Setting:
-    """Return how to read a parameter that typer describes."""
     kind = descriptor.annotation
     declared = descriptor.parameter_info
     return Setting(
@@ -120,10 +117,7 @@ class Commands(UserDict[str, Any]):
 
 
 def _import_command(name: str, description: str) -> Any:
-    """Return a command for click: the app `NAME_app` of its module, else the function `NAME`.
-
-    `rollout lab` has such an app, because it has commands of its own.
-    """
+    """Return the app `NAME_app` of the module, else its function `NAME`."""
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_MODULES.get(name, function)}")
     application = getattr(module, f"{function}_app", None)
@@ -139,7 +133,7 @@ def _import_command(name: str, description: str) -> Any:
 
 
 class _QuickValues:
-    """Reads values by `PlainValue`; during a completion, leaves them as typed."""
+    """Reads values by `PlainValue`, but leaves them as typed in completions."""
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
         is_completion = ctx.resilient_parsing
@@ -154,7 +148,7 @@ class _QuickValues:
 
 
 class _HelpAsStarted:
-    """Names the program in help as the user typed it: `rollout`, or the kubectl plugin."""
+    """Names the program in help as the user typed it."""
 
     def get_help(self, ctx: Any) -> str:
         return with_program_name(super().get_help(ctx))  # type: ignore[misc]
@@ -166,7 +160,7 @@ class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
     def shell_complete(  # type: ignore[override]
         self, ctx: typer.Context, incomplete: str
     ) -> list[Any]:
-        # Stand-ins that only have a description, so that no command has to be imported.
+        # Stand-ins with descriptions only: no command is imported.
         self.commands = {
             name: TyperCommand(name, short_help=description, add_help_option=False)
             for name, description in self.commands.data.items()
@@ -186,12 +180,11 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
     """A command whose help lists arguments and flags in titled sections."""
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Write arguments as usual: `FILE` is required, `[FILE]` is not."""
         pieces = super().collect_usage_pieces(ctx)
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the parameters' names and helps, by the section's title."""
+        """Return the parameters' names and helps, by section title."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):
@@ -199,7 +192,7 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
             if record is None:
                 continue
             title = getattr(parameter, "rich_help_panel", None) or _OPTIONS
-            # What follows a name in typer's text: `/ --no-FLAG` of a flag, the type of an argument.
+            # What follows a name in typer's text, such as `/ --no-FLAG`.
             end_of_name = " / "
             if parameter.param_type_name == "argument":
                 title = _ARGUMENTS

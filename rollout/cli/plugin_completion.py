@@ -1,6 +1,7 @@
-"""Completes `kubectl node-rollout`. kubectl runs it as `kubectl_complete-node_rollout`.
+"""Completes `kubectl node-rollout`, as `kubectl_complete-node_rollout`.
 
-The last argument is incomplete or empty. Prints the completions, a colon and a number, like Cobra.
+The last argument is incomplete or empty. Like Cobra, it prints the completions, a colon and a
+number.
 """
 
 import os
@@ -11,12 +12,11 @@ from rollout.cli.main import run
 from rollout.cli.program import PROGRAM
 from rollout.cli.terminal import prepare_streams
 
-# ShellCompDirectiveDefault: the shell may complete file names.
+# ShellCompDirectiveDefault of Cobra: may complete file names.
 _DEFAULT = ":0"
 
 
 def main() -> None:
-    """Print completions of the words for `kubectl node-rollout`, as bash would ask for them."""
     prepare_streams()
     words = sys.argv[1:]
     os.environ["_ROLLOUT_COMPLETE"] = "complete_bash"

@@ -1,5 +1,3 @@
-"""The commands, and the name of the program, which may be a plugin of kubectl."""
-
 import re
 import sys
 from collections.abc import Mapping
@@ -39,12 +37,12 @@ COMMANDS: Mapping[str, str] = {
 
 # A quotation, which stays as it is: 'my rollout plan'
 _QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
-# After an article, the word means a rollout; after `kubectl`, it is kubectl's command.
+# After an article, the word means a rollout; after `kubectl`, a subcommand.
 _NOT_AFTER = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
-# Only before a command or a flag is the word the program's name.
+# Otherwise the word is not the program's name.
 _ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w-]|\.\w))"
 _COMMAND = re.compile(
-    # On its own line only the first word changes, because arguments may quote anything.
+    # On its own line only the first word changes: arguments may quote anything.
     rf"(?m:^(?P<indent> +){PROGRAM}(?P<arguments>{_ARGUMENT}.*)$)"
     rf"|(?P<quoted>{_QUOTED})"
     rf"|(?P<in_sentence>{_NOT_AFTER}{PROGRAM}){_ARGUMENT}"
@@ -56,11 +54,11 @@ def program_name() -> str:
 
 
 def with_program_name(text: str) -> str:
-    """If started as a plugin, write `rollout plan` as `kubectl node-rollout plan`."""
+    """If started as a plugin, write `rollout` as `kubectl node-rollout`."""
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:
-        # A quotation may be a command of someone else, so it stays as it is.
+        # It may be a command of someone else.
         if found["quoted"]:
             return found["quoted"]
         if found["in_sentence"]:

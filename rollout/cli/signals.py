@@ -1,10 +1,10 @@
-"""Handles signals in two contexts.
+"""Handles signals for a run, and while waiting.
 
-`stopped_by_signals` is for a run: the first signal stops it gracefully, the second ends the
-process. `interrupted_by_signals` is for waiting: a signal raises `KeyboardInterrupt`.
+In a run (`stopped_by_signals`), the first signal stops it gracefully, the second ends the process.
+While waiting (`interrupted_by_signals`), a signal raises `KeyboardInterrupt`.
 
-Python runs handlers only when the main thread leaves its wait, so a thread reads the signals from a
-pipe. SIGHUP never ends the process, because a lost terminal can send it several times.
+Python runs handlers only when the main thread leaves its wait, so a thread reads signals from a
+pipe. SIGHUP never ends the process: a lost terminal can send several.
 """
 
 import os
@@ -23,7 +23,7 @@ from rollout.execution.base.deadline import GracefulStop
 
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_SIGNALS = (*_ENDING_SIGNALS, signal.SIGHUP)
-# Marks an interruption that the interpreter dropped. No signal is number 0.
+# Marks an interruption that the interpreter dropped.
 _DROPPED = b"\0"
 _SECONDS_UNTIL_REPEAT = 0.05
 _SECONDS_OF_DUPLICATES = 0.05
@@ -45,15 +45,15 @@ def stopped_by_signals(
     `effect` says what the stop does, if not to a rollout. A live display shows the stop itself.
     """
     echo = Echo(sys.stderr) if has_live_display else None
-    # SIGTSTP is Ctrl-Z, before which the terminal's echo is turned on again.
+    # Ctrl-Z sends SIGTSTP; then the terminal's echo must be on.
     watched = (*_STOP_SIGNALS, signal.SIGTSTP) if echo else _STOP_SIGNALS
-    # Signals that are ignored stay so: `nohup` ignores SIGHUP.
+    # `nohup` ignores SIGHUP.
     numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
     effect = effect or (_REVERTING if stop.revert else _FINISHING)
     message = "" if has_live_display else f"Stopping: {effect}. {_AGAIN}"
 
     def ignore(_number: int, _frame: FrameType | None) -> None:
-        """Do nothing. Without a handler, the interpreter does not write to the signal pipe."""
+        """Without a handler, the interpreter does not write to the pipe."""
 
     with (
         _signal_pipe(lambda pipe: _stop_on_signals(pipe, stop, message, echo), numbers, ignore),
@@ -62,7 +62,7 @@ def stopped_by_signals(
         try:
             yield
         finally:
-            # After a stop, another SIGHUP must not cut short the final output.
+            # Another SIGHUP must not cut short the final output.
             if stop.is_due:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -71,10 +71,10 @@ def stopped_by_signals(
 def interrupted_by_signals(
     stop: GracefulStop, echo: Echo | None = None
 ) -> Iterator[Callable[[], None]]:
-    """In this context, SIGINT and SIGTERM interrupt the main thread and request the `stop`.
+    """SIGINT and SIGTERM interrupt the main thread and request the `stop`.
 
-    After a call of the yielded function, signals interrupt nothing. Ctrl-Z turns `echo` on while
-    the process is suspended. For the main thread only.
+    Calling the yielded function ends the interruptions. Ctrl-Z turns `echo` on while the process is
+    suspended. For the main thread only.
     """
     is_ignoring = threading.Event()
 
@@ -94,9 +94,9 @@ def interrupted_by_signals(
 
 @contextmanager
 def _repeating_dropped_interrupts(pipe: int) -> Iterator[None]:
-    """Have `_request_on_signals` repeat interruptions that the interpreter drops.
+    """Have `_request_on_signals` repeat interruptions that were dropped.
 
-    It drops a `KeyboardInterrupt` that is raised in a `__del__`, and calls the hook instead.
+    The interpreter drops a `KeyboardInterrupt` raised in a `__del__`, and calls the hook.
     """
     previous_hook = sys.unraisablehook
 
@@ -115,7 +115,7 @@ def _repeating_dropped_interrupts(pipe: int) -> Iterator[None]:
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` only at the end of this context. For the main thread only."""
+    """Raise `KeyboardInterrupt` at the context's end. For the main thread only."""
     received: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
     try:
@@ -132,10 +132,10 @@ def _signal_pipe(
     numbers: Sequence[int],
     handler: Callable[[int, FrameType | None], None],
 ) -> Iterator[int]:
-    """Yield the writing end of a pipe to which the interpreter writes the number of each signal.
+    """Yield the end of a pipe into which the interpreter writes signals.
 
-    `read_signals` reads the other end in a thread, until the pipe ends: a thread can act on a
-    signal while the main thread is busy. `handler` is called in the main thread, too.
+    `read_signals` reads the other end in a thread until the pipe ends, because the main thread may
+    be busy. `handler` is called in the main thread, too.
     """
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)
@@ -150,7 +150,7 @@ def _signal_pipe(
             if signal.getsignal(number) is handler:
                 signal.signal(number, previous)
         signal.set_wakeup_fd(previous_end)
-        # Then the reader reads the end of the pipe, and ends.
+        # Ends the reader.
         os.close(writing_end)
         reader.join()
         os.close(reading_end)
@@ -159,13 +159,13 @@ def _signal_pipe(
 def _request_on_signals(
     pipe: int, stop: GracefulStop, is_ignoring: threading.Event, echo: Echo | None
 ) -> None:
-    """Request the stop for each signal in the pipe. Empty data is the end of the pipe.
+    """Request the stop for each signal. Empty data is the end of the pipe.
 
-    In a thread of its own, because the main thread may hold the stop's mutex when a signal comes.
+    In a thread of its own, because the main thread may hold the stop's mutex.
     """
     while data := os.read(pipe, 1):
         if data == _DROPPED:
-            # Not at once, when the interpreter may drop it again.
+            # At once, the interpreter may drop it again.
             is_ignored_by_now = is_ignoring.wait(_SECONDS_UNTIL_REPEAT)
             if not is_ignored_by_now:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -176,7 +176,7 @@ def _request_on_signals(
 
 
 def _stop_on_signals(pipe: int, stop: GracefulStop, message: str, echo: Echo | None) -> None:
-    """Act on each signal in the pipe: the first requests the stop, a second ends the process.
+    """Request the stop at the first signal, and end the process at the second.
 
     SIGHUP is never the second. Empty data is the end of the pipe.
     """
@@ -188,7 +188,7 @@ def _stop_on_signals(pipe: int, stop: GracefulStop, message: str, echo: Echo | N
         elif number in _STOP_SIGNALS and not is_stopping:
             is_stopping = True
             stop.request()
-            # SIGHUP comes when a terminal is closed.
+            # A closed terminal sends SIGHUP.
             discard_lost_terminals()
             _drop_duplicates(pipe)
             if message:
@@ -200,14 +200,14 @@ def _stop_on_signals(pipe: int, stop: GracefulStop, message: str, echo: Echo | N
 
 
 def _drop_duplicates(pipe: int) -> None:
-    """Drop the second of two signals that `timeout` and sudo may send for one request."""
+    """`timeout` and sudo may send two signals for one request."""
     time.sleep(_SECONDS_OF_DUPLICATES)
     while select.select([pipe], [], [], 0)[0] and os.read(pipe, 1):
         pass
 
 
 def _end_at_once(stop: GracefulStop) -> None:
-    """End the process without waiting for threads. Release the lock if that is fast."""
+    """Release the lock only if that is fast."""
     from rollout.adapters.programs import kill_programs
 
     leaving = threading.Thread(target=stop.run_process_exit_actions, name="leaving", daemon=True)
@@ -219,7 +219,7 @@ def _end_at_once(stop: GracefulStop) -> None:
 
 
 def _write_unbuffered(message: str, commands: str = "") -> None:
-    """Write without a buffer or console, whose lock another thread may hold."""
+    """Another thread may hold the lock of the buffer or the console."""
     with suppress(OSError):
         text = f"\n{fit_line(f'rollout: {message}')}\n{commands}"
         os.write(sys.stderr.fileno(), text.encode())

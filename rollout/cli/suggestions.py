@@ -1,4 +1,4 @@
-"""Completes names in the shell. Errors complete nothing and print nothing."""
+"""Completes names in the shell. Errors complete nothing."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,12 +19,12 @@ _TIMEOUT_SECONDS = 2.0
 _NODES = "/api/v1/nodes"
 # Version 0 comes from the API server's cache.
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
-# Standard input and error; standard output carries the suggestions.
+# Standard output carries the suggestions.
 _TERMINAL = (0, 2)
 
 
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the last name of a list such as `node/a,node/b`, except names already typed."""
+    """Complete the last name of a list, except names already typed."""
     before, comma, last = incomplete.rpartition(",")
     prefix = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
     typed_names = {*before.split(","), *_typed_node_names(context)}
@@ -41,7 +41,7 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the ID of a run: first those of the current cluster, each the latest first."""
+    """List the current cluster's runs first, each the latest first."""
     from rollout.adapters.journal import (
         is_same_api_server,
         latest_first,
@@ -60,7 +60,7 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
             def is_of_other_cluster(path: Path) -> bool:
                 return not is_same_api_server(api_server, read_api_server(path))
 
-            # False sorts first, and the sort keeps the order of equals.
+            # False sorts first; the sort keeps the order of equals.
             files = sorted(files, key=is_of_other_cluster)
         return _starting_with(incomplete, (file.stem for file in files))
     return []
@@ -80,10 +80,7 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
 
 
 def _typed_node_names(context: typer.Context) -> Iterator[str]:
-    """Yield the words of every list: --node, --exclude and the NODE arguments are lists.
-
-    Other lists do no harm: their words are hardly names of nodes.
-    """
+    """Yield words of all list options; other lists hardly have node names."""
     for values in context.params.values():
         if not isinstance(values, list | tuple):
             continue
@@ -97,10 +94,7 @@ def _typed_node_names(context: typer.Context) -> Iterator[str]:
 def _query_cluster(
     context: typer.Context, query: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return what `query` reads from the API server and lock.namespace.
-
-    Nothing after an error or a timeout, because a completion cannot report problems.
-    """
+    """Return what `query` reads; nothing after an error or a timeout."""
     from rollout.threads import in_background
 
     def connect_and_query() -> list[str]:
@@ -118,7 +112,7 @@ def _query_cluster(
 
 
 def _read_settings(context: typer.Context) -> "CommandSettings":
-    """Return the settings of the half-typed command, as far as they choose the cluster."""
+    """Return the settings that choose the cluster."""
     from rollout.cli.settings.reading import (
         PlacedValue,
         assignments,
@@ -129,7 +123,7 @@ def _read_settings(context: typer.Context) -> "CommandSettings":
     from rollout.cli.settings.schema import settings as every_setting
 
     values = context.params
-    # Only these flags choose the cluster; no other one matters for a completion.
+    # No other flag matters for a completion.
     cluster_settings = [
         setting
         for setting in every_setting().values()
@@ -141,7 +135,7 @@ def _read_settings(context: typer.Context) -> "CommandSettings":
         if value:
             typed[setting.name] = PlacedValue(_expand(value), f"--{setting.flag}")
     config = values.get("config")
-    # Later ones override earlier ones: the file, the environment, --set, the flags.
+    # Later sources win.
     in_file = read_file(Path(_expand(config)) if config else None)
     in_environment = from_environment(os.environ, cluster_settings)
     assigned = assignments(values.get("set_") or ())
@@ -149,7 +143,7 @@ def _read_settings(context: typer.Context) -> "CommandSettings":
 
 
 def _expand(word: str) -> str:
-    """Expand `~`, which the shell leaves as typed during a completion."""
+    """During a completion, the shell leaves `~` as typed."""
     return str(Path(word).expanduser()) if word.startswith("~") else word
 
 
@@ -171,7 +165,6 @@ def _read_failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
 
 
 def _read_rebooted_versions(api: "ClusterApi", _namespace: str) -> Iterable[str]:
-    """Return the versions into which rollouts have rebooted nodes."""
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.node_marks import last_result
 
@@ -181,7 +174,7 @@ def _read_rebooted_versions(api: "ClusterApi", _namespace: str) -> Iterable[str]
 
 @contextmanager
 def _quiet_terminal() -> Iterator[None]:
-    """Keep this process and its children away from the terminal."""
+    """Also keep child processes away from the terminal."""
     saved_streams = {number: os.dup(number) for number in _TERMINAL}
     null_device = os.open(os.devnull, os.O_RDWR)
     try:

@@ -25,14 +25,14 @@ except ImportError:
     _LOST_TERMINAL: tuple[type[Exception], ...] = (OSError,)
 else:
     _LOST_TERMINAL = (OSError, _terminal_error)
-# The index of the local modes in the list that `termios.tcgetattr` returns.
+# The index in the list of `termios.tcgetattr`.
 _LOCAL_MODES = 3
 # More columns than any value has.
 _UNFOLDED = 1 << 20
 
 
 def say(text: str) -> None:
-    """Write text from anywhere to standard error, without control characters."""
+    """Write any text to standard error, without control characters."""
     write_to_stderr(fit_line(printable(text)))
 
 
@@ -42,7 +42,7 @@ def warn(*sentences: str) -> None:
 
 
 def write_to_stderr(line: str, style: str = "") -> None:
-    """Write a line to standard error, above a live display."""
+    """Write a line above a live display."""
     line = with_program_name(line)
     if sys.stderr.isatty() and (style or _is_console_open()):
         from rich.text import Text
@@ -54,7 +54,6 @@ def write_to_stderr(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
-    """Wrap a line for stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -63,7 +62,6 @@ def fit_line(line: str) -> str:
 
 
 def show_progress(activity: str) -> AbstractContextManager[object]:
-    """Show an activity, on a terminal only."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rollout.report.console import spinner_line
@@ -84,7 +82,7 @@ def show(text: str) -> None:
 
 
 def show_lines(text: str, hang: int = 4) -> None:
-    """Wrap prose on a terminal. Continuation lines are indented by `hang` columns."""
+    """Wrap prose on a terminal, with a hanging indent of `hang` columns."""
     if sys.stdout.isatty():
         from rollout.report.columns import wrap
 
@@ -102,7 +100,7 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
 
     data = document if isinstance(document, bytes) else json_document(document)
     text = (yaml_document(data) if as_yaml else data).decode()
-    # In parts, because writing copies the text, which may have tens of megabytes.
+    # Writing copies the text, which may have tens of megabytes.
     for start in range(0, len(text), _CHARACTERS_AT_ONCE):
         sys.stdout.write(text[start : start + _CHARACTERS_AT_ONCE])
     if not text.endswith("\n"):
@@ -111,7 +109,7 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
 
 
 def yaml_document(document: bytes) -> bytes:
-    """Convert JSON to YAML in ASCII, because other characters can move a terminal's cursor."""
+    """Convert JSON to YAML in ASCII: other text can move the cursor."""
     import msgspec
     import yaml
 
@@ -129,7 +127,7 @@ def table_width() -> int:
 
 
 class Echo:
-    """Turns a terminal's echo of typed keys off, because it would disturb a live display."""
+    """Turns off the echo of typed keys, which would disturb a live display."""
 
     def __init__(self, stream: TextIO) -> None:
         # None if the stream is no terminal.
@@ -160,24 +158,23 @@ class Echo:
             attributes = termios.tcgetattr(self._descriptor)
             was_on = bool(attributes[_LOCAL_MODES] & termios.ECHO)
             if was_on != on:
-                # Flip the bit.
                 attributes[_LOCAL_MODES] ^= termios.ECHO
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
                 self._is_off = not on
 
     def pause_process(self) -> None:
         self.turn_on()
-        # A signal to the process might stop it only after the echo was turned off again.
+        # A signal to the process might arrive after the echo is off again.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         self.turn_off()
 
 
 def _is_foreground(descriptor: int) -> bool:
-    """Whether this process may change the terminal. A background process would be stopped."""
+    """Whether changing the terminal would not stop this process."""
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:
-        # Not the controlling terminal: only that one stops background processes.
+        # Only the controlling terminal stops background processes.
         return True
 
 
@@ -208,11 +205,10 @@ _STDERR = 2
 
 
 def prepare_streams() -> None:
-    """Open /dev/null for closed standard streams, and escape what cannot be encoded."""
+    """Open closed streams on /dev/null, and escape what cannot be encoded."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
-            # `os.open` takes the lowest free number. In the order of `_STREAMS`, that is the number
-            # of the closed stream.
+            # `os.open` takes the lowest free number, in the order of `_STREAMS`.
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))
@@ -221,7 +217,7 @@ def prepare_streams() -> None:
 
 
 def flush_or_discard() -> None:
-    """Flush both streams; Python would exit with 120 if that failed at exit."""
+    """Python would exit with 120 if flushing failed at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -230,11 +226,10 @@ def flush_or_discard() -> None:
 
 
 def discard_lost_terminals() -> None:
-    """Discard output to a terminal that a broken login has closed, so that writing cannot fail."""
+    """Discard output to a terminal that a broken login has closed."""
     for descriptor in (_STDOUT, _STDERR):
         status = os.fstat(descriptor)
         is_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) != _MEMORY_DEVICES
-        # A closed terminal is still a device, but `isatty` fails.
         is_closed_terminal = is_device and not os.isatty(descriptor)
         if is_closed_terminal:
             _redirect_to_null(descriptor)

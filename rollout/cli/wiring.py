@@ -1,4 +1,4 @@
-"""Makes the adapters. Each is imported when it is made, so that `--help` loads no client."""
+"""Makes the adapters, late, so that `--help` loads no client."""
 
 import getpass
 import os
@@ -32,7 +32,7 @@ def cluster_api(settings: Settings) -> ClusterApi:
 
 
 def find_login(settings: Settings) -> "Login | None":
-    """Return the API server and context of the kubeconfig; None without one, as in a pod."""
+    """Return None without a kubeconfig, as in a pod."""
     from rollout.adapters.kube import kubeconfig
 
     try:
@@ -42,7 +42,7 @@ def find_login(settings: Settings) -> "Login | None":
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
-    """Return `prod (https://10.0.0.1:6443)`, or the address if the cluster has no name."""
+    """Return the cluster's name and address."""
     name = settings.cluster.name
     if not name:
         login = find_login(settings)
@@ -51,7 +51,6 @@ def cluster_place(settings: Settings, api: ClusterApi) -> str:
 
 
 def host_shell(options: SshSettings) -> HostExecutor:
-    """Return what runs commands on hosts: ssh or ansible, by the settings, with a log."""
     from rollout.adapters.ssh.logged_shell import logged_shell
 
     if options.executor is Executor.ANSIBLE:
@@ -97,7 +96,6 @@ def read_ansible_inventory(options: SshSettings, defaults: "SshDefaults") -> "In
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
-    """Return a function that renders the metrics of these collectors and of this process."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
@@ -108,7 +106,7 @@ def exposition(*collectors: Any) -> Callable[[], bytes]:
 
 
 def system_clock() -> Clock:
-    """Return the real clock. Tests shorten its waits with a variable that is no setting."""
+    """Tests shorten its waits by a variable."""
     return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))
 
 

@@ -52,7 +52,6 @@ class DryRun(StrEnum):
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES, arguments=PLAN_OR_NODES)
 def apply(
     settings: CommandSettings,
-    # Set by `takes` from PLAN_OR_NODES.
     file: Path | None = None,
     filename: Path | None = _FILENAME,
     yes: bool = YES,
@@ -119,24 +118,23 @@ def _run_or_rehearse(spec: "RolloutSpec", *, asks: bool, dry_run: DryRun | None)
 
 
 def _rehearse(spec: "RolloutSpec", *, asks_api_server: bool) -> ExitCode:
-    """Show what a run would do. It does not change the metrics of the last run."""
+    """Unlike a run, this does not change the metrics of the last run."""
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
 
-    # Called only for its errors, which a run would raise, too.
+    # Called only for its errors.
     gate_wiring.gate_ports(spec.settings, spec.policy.gates.alerts)
     connections = connect(spec.settings)
     refuse_if_locked(connections.api, spec.namespace)
     from rollout.cli.stages import execute
 
-    # As if it asked: show what a run without --yes would show.
+    # Show what a run without --yes would show.
     prepared = _prepare_and_show(connections, spec, metrics=None, asks=True)
     return execute.rehearse(prepared, connections.api, asks_api_server=asks_api_server)
 
 
 def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
-    """Plan and run the rollout. If it `asks`, a person has to confirm the plan first."""
     from rollout.cli import gate_wiring, wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
@@ -147,9 +145,9 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
     connections = connect(settings)
     api = connections.api
     with deliver_metrics(settings, api.server) as metrics, measure_attempt(metrics) as measured:
-        # Fail early. `Rollout.run` takes the lock, after planning.
+        # Fail early: `Rollout.run` takes the lock only after planning.
         watch = refuse_if_locked(api, spec.namespace)
-        # Imported late, so that the first request is sent sooner.
+        # Imported late to send the first request sooner.
         from rollout.cli.stages import execute
 
         prepared = _prepare_and_show(connections, spec, metrics=metrics, asks=asks)
@@ -159,7 +157,7 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
         ready_run = execute.ReadyRun(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
-        # From here on, nodes are changed: see `execution/rollout/run.py`.
+        # From here on, nodes are changed.
         result = execute.run_and_show(ready_run)
         measured.code = execute.run_exit_code(ready_run, result)
         return measured.code
@@ -168,9 +166,9 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
 def _prepare_and_show(
     connections: "Connections", spec: "RolloutSpec", *, metrics: "Metrics | None", asks: bool
 ) -> "PreparedRun":
-    """Plan the rollout, and show the plan. Raises `BlockedError` if it has blockers.
+    """Plan, and show the plan. Raises `BlockedError` if it has blockers.
 
-    Only a command that `asks` for confirmation may replace a rollout that somebody stopped.
+    Only a command that `asks` may replace a rollout that somebody stopped.
     """
     from rollout.cli.stages import refusals
     from rollout.cli.stages.prepare import prepare_fresh
@@ -194,7 +192,6 @@ def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, asks: bool) -> None:
         place = wiring.cluster_place(spec.settings, api)
         show(screens.new_run_text(fresh.prepared, fresh.snapshot, place))
     shows_whole_plan = not as_json and not isinstance(spec.origin, Saved)
-    # A whole plan has these notes already.
     if not shows_whole_plan:
         warn(*screens.held_notes(fresh.prepared.plan))
     if fresh.replaced:
@@ -208,7 +205,7 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _make_spec(settings: CommandSettings, file: Path | None) -> "RolloutSpec":
-    """Return what to run: a new plan by the settings, or the saved plan in `file`.
+    """Return what to run: a new plan, or the saved plan in `file`.
 
     For a saved plan, raises `UsageError` for flags that it rules out, and prints which other
     settings have no effect.

@@ -64,10 +64,7 @@ def doctor(
 
 
 def _check_cluster(spec: RolloutSpec) -> "tuple[Sequence[Check], Outlook | None]":
-    """Return the checks, and what a rollout could do next.
-
-    The first error ends the checks: it becomes a failed check, and the outlook is None.
-    """
+    """The first error becomes a failed check, and the outlook is None."""
     subject = spec.settings.cluster.context or "current context"
     try:
         connections = connect(spec.settings)
@@ -75,14 +72,13 @@ def _check_cluster(spec: RolloutSpec) -> "tuple[Sequence[Check], Outlook | None]
         identity = read_identity(connections.api)
     except RolloutError as error:
         return (error_check(CheckName.KUBECONFIG, subject, error),), None
-    # Imported only now, because it imports the planner, which takes as long as a request.
+    # Imported late: importing the planner takes as long as a request.
     from rollout.cli.stages.doctor import check_cluster
 
     return check_cluster(connections, spec, identity)
 
 
 def _notification_checks(options: NotifySettings, cluster: str, *, test: bool) -> Iterator[Check]:
-    """Check each receiver of notifications. With `test`, send it one."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(

@@ -1,5 +1,3 @@
-"""The commands `rollout fleetlock`. The docstring of `rollout.server` shows how a reboot goes."""
-
 import time
 from functools import partial
 
@@ -25,9 +23,9 @@ from rollout.report.fleetlock import SlotReleaseReport, fleetlock_document, slot
 _POLL_SECONDS = 0.5
 # The FleetLock server watches a host with a new grant for a minute.
 _RELEASE_SECONDS = 120.0
-# While one FleetLock server replaces another, nobody holds the lock for some seconds.
+# While one server replaces another, nobody holds the lock.
 _WITHOUT_SERVER_SECONDS = 15.0
-# Without the order of waves and the time for a reboot, because hosts reboot by themselves.
+# Hosts reboot by themselves, without the order of waves.
 _RULES = (
     *SELECTION,
     "nodes.allow",
@@ -132,7 +130,6 @@ def release(
     Examples:
       rollout fleetlock release worker-2
     """
-    # Turns `node/worker-2` into `worker-2`.
     node = parse_node_name(node)
     was_released = _release_slot(settings, node)
     if was_released:
@@ -143,16 +140,15 @@ def release(
 
 
 def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
-    """Return the FleetLock server that holds the lock; empty if none does."""
+    """Return the FleetLock server that holds the lock, or an empty string."""
     lease = with_retries(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run_id) else ""
 
 
 def _release_slot(settings: CommandSettings, node: str) -> bool:
-    """Cancel the node's reboot, and wait until a FleetLock server has released its slot.
+    """Return False if the node holds no slot.
 
-    Returns False if the node holds no slot. Raises `BlockedError` if no FleetLock server releases
-    the slot in time.
+    Raises `BlockedError` if no FleetLock server releases the slot in time.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
@@ -167,7 +163,7 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
     began = time.monotonic()
     while with_retries(read_slots, api, namespace).of_run(run_id) is not None:
         waited = time.monotonic() - began
-        # A server may just be starting, so the first seconds without one prove nothing.
+        # A server may just be starting.
         has_no_server = waited > _WITHOUT_SERVER_SECONDS and not _read_lock_holder(api, namespace)
         if has_no_server or waited > _RELEASE_SECONDS:
             raise BlockedError(

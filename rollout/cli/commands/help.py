@@ -18,9 +18,9 @@ def _complete_command(context: typer.Context, incomplete: str) -> list[str]:
 
 
 _EXAMPLES = "Examples:"
-# Tells typer to keep the lines of a paragraph.
+# Keeps typer from joining the lines of a paragraph.
 _KEEP_LINES = "\b"
-# More characters than any description has, so that typer does not shorten it.
+# Keeps typer from shortening descriptions.
 _LONGEST_DESCRIPTION = 200
 _PAGES = "Write a man page for every command to this directory"
 
@@ -43,7 +43,6 @@ def help(  # noqa: A001 - the command's name
     if man_pages is not None:
         _write_man_pages(man_pages, root.command)
         return
-    # Go down from `rollout` to the command, word by word.
     target: Any = root.command
     parent: Any = root
     for word in command or ():
@@ -66,7 +65,6 @@ def _write_man_pages(folder: Path, program: Any) -> None:
 
 
 def man_pages_of(program: Any, name: str) -> Mapping[str, str]:
-    """Return man pages by file name, such as rollout-lab-up.1."""
     return dict(_man_pages_below(program, name, parent=None))
 
 
@@ -78,11 +76,7 @@ def _man_pages_below(command: Any, path: str, parent: Any) -> Iterator[tuple[str
 
 
 def _man_page(path: str, command: Any, context: Any) -> str:
-    """Return the man page, in roff, of the command at `path`, such as `rollout lab up`.
-
-    .SH NAME
-    rollout\\-plan \\- Show what apply would do
-    """
+    """Return the man page, in roff, of the command at `path`."""
     help_text = (command.help or "").replace(_KEEP_LINES, "")
     description, _, examples = help_text.partition(_EXAMPLES)
     description = description.strip()
@@ -115,12 +109,9 @@ def _man_page(path: str, command: Any, context: Any) -> str:
 
 
 def _parameter_sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return names and helps of parameters by the section's title."""
-    # Such as of a `SectionedCommand`.
     if hasattr(command, "sections"):
         sections: dict[str, list[tuple[str, str]]] = command.sections(context)
         return sections
-    # A group of commands has only options.
     records = [item.get_help_record(context) for item in command.get_params(context)]
     return {"Options": [record for record in records if record]}
 
@@ -140,11 +131,10 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _escape(line: str) -> str:
-    """Escape what roff would take for a request: `--node` becomes `\\-\\-node`."""
+    """Escape what roff would take for a request."""
     escaped = line.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
 def _page_name(path: str) -> str:
-    """Return `rollout-lab-up` for the command `rollout lab up`."""
     return path.replace(" ", "-")

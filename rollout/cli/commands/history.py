@@ -51,7 +51,7 @@ def history(
     from rollout.report.history import HistoryReport, history_text, timeline_text
 
     output = settings.output
-    # A journal that the settings name has one run to show.
+    # A journal in the settings has one run to show.
     names_run = bool(run or output.journal)
     if check:
         if not names_run:
@@ -72,7 +72,7 @@ def history(
 
 
 def _check_run(run: str, settings: CommandSettings) -> None:
-    """Check whether the journal shows that rollout violated its own rules; exit with 1 if so."""
+    """Exit with 1 if the journal shows that rollout violated its own rules."""
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 
@@ -90,7 +90,7 @@ def _check_run(run: str, settings: CommandSettings) -> None:
 
 
 def _read_all_runs() -> Iterator[RunReport]:
-    """Yield the run of each journal on this machine. Warns of unreadable journals."""
+    """Yield the run of each readable journal; warn of the others."""
     for path in journal.list_journals():
         try:
             yield read_recorded_run(path).run
@@ -127,7 +127,7 @@ def report(
     check_output_file(out)
     run_report = _read_run(run, settings).run
     suffix = out.suffix.lower() if out else ""
-    # `as_json` is true for YAML, too.
+    # This includes YAML.
     if settings.output.as_json or suffix == ".json":
         content = json_document(run_report)
         if settings.output.format is OutputFormat.YAML:
@@ -147,7 +147,7 @@ def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
     """Read a run from its journal.
 
     `run` is the journal's path, `-` for stdin, the beginning of the run's ID, or empty for the last
-    run. If the settings name a journal, it is read instead of those on this machine.
+    run. A journal in the settings replaces those on this machine.
     """
     looks_like_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(STDIN)
     if looks_like_path or Path(run).is_file():
@@ -159,7 +159,6 @@ def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
 
 
 def _find_journal(run: str, settings: CommandSettings) -> Path:
-    """Return the journal of the run whose ID begins with `run`, or of the last run if empty."""
     paths = journal.list_journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))
@@ -180,7 +179,7 @@ def _find_journal(run: str, settings: CommandSettings) -> Path:
 
 
 def _choose_last_journal(paths: Sequence[Path], settings: CommandSettings) -> Path:
-    """Return the last run's journal, preferably of the current cluster. Print which it is."""
+    """Prefer a run of the current cluster. Print which it is."""
     from rollout.cli import wiring
 
     login = wiring.find_login(settings)

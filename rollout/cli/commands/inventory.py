@@ -57,7 +57,6 @@ def inventory(
     targets = ask_hosts(connections, spec, nodes)
     ssh = settings.ssh
     connection = SshOptions(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
-    # Windows nodes and virtual nodes have no host.
     supported = [node for node in targets.among(nodes) if not why_unsupported(node)]
     document = inventory_document(supported, targets.hosts, targets.observations, connection)
     show_document(document, as_yaml=settings.output.format is OutputFormat.YAML)
@@ -66,7 +65,7 @@ def inventory(
 def _absolute(file: Path | None) -> str:
     if file is None:
         return ""
-    # Not a file: OpenSSH takes `none` for no file.
+    # OpenSSH takes `none` for no file.
     return "none" if str(file) == "none" else str(file.absolute())
 
 
@@ -113,7 +112,7 @@ def known_hosts(
     if output.as_json or file:
         output.show(HostKeysReport(FORMAT_VERSION, rows), text)
     else:
-        # On stderr, because the known_hosts file goes to stdout.
+        # Standard output is for the known_hosts file.
         sys.stderr.write(f"{text()}\n")
     trusted = _confirm_trusted(scanned, yes=yes, as_json=output.as_json)
     new_content = with_keys(old_content, trusted)
@@ -121,7 +120,6 @@ def known_hosts(
         _write_keys(file, new_content, len(trusted))
     elif not output.as_json:
         show(new_content.rstrip("\n"))
-    # Keys that are already in the file need no confirmation.
     unknown = [host for host in scanned if host.standing is not KeyState.KNOWN]
     has_untrusted = any(host not in trusted for host in unknown)
     raise typer.Exit(ExitCode.PARTIAL if has_untrusted else ExitCode.OK)
@@ -171,7 +169,7 @@ def _key_row(scanned: "ScannedHost") -> HostKeyRow:
 def _confirm_trusted(
     scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
 ) -> "list[ScannedHost]":
-    """Return the hosts whose keys a fingerprint or the user confirms, or raise `DeclinedError`."""
+    """Raise `DeclinedError` unless the user confirms the other hosts' keys."""
     new_hosts = [host for host in scanned if host.standing is KeyState.NEW]
     unconfirmed = [host for host in new_hosts if not host.confirmed_by]
     if unconfirmed and not yes:
@@ -179,7 +177,6 @@ def _confirm_trusted(
         hint = f"{keys}: use --fingerprints, or compare them yourself and use --yes."
         consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")
-    # Here, the user has confirmed all new keys that no fingerprint confirms.
     return [host for host in scanned if host.is_confirmed or host in unconfirmed]
 
 
@@ -220,12 +217,6 @@ def check_update(settings: CommandSettings) -> None:
 
 
 def _check_results_text(results: list[CheckResult]) -> str:
-    """Group the hosts by result.
-
-    3 hosts: 2 asked, 1 staged.
-      asked: web-1, web-2
-      staged: 4081.2.1: web-3
-    """
     outcomes = list(CheckOutcome)
     in_order = sorted(results, key=lambda result: outcomes.index(result.outcome))
     numbers = Counter(result.outcome for result in in_order)
@@ -237,6 +228,5 @@ def _check_results_text(results: list[CheckResult]) -> str:
     for (outcome, version, message), names in names_by_result.items():
         shortened_names = shortened(names, _MOST_NAMES)
         parts = [f"  {outcome}", printable(version), shortened_names, printable(message)]
-        # The version or the message may be empty.
         lines.append(": ".join(part for part in parts if part))
     return "\n".join(lines)

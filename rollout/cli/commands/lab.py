@@ -66,7 +66,7 @@ The lab serves until Ctrl-C. In another terminal:
 
 Hosts answer SSH, too, as core with the key id_ed25519: addresses and ports are in {inventory}
 """
-# In bytes. A cluster of 30,000 pods takes about 50 MB.
+# In bytes; a cluster of 30,000 pods takes about 50 MB.
 _LARGEST_SNAPSHOT = 512 << 20
 _LIMIT = "--max-unavailable"
 _DETECT_SOURCES = "detect.sources="
@@ -95,7 +95,6 @@ def lab(invocation: typer.Context) -> None:
 
 
 def _export_lines(lab: "Lab") -> list[str]:
-    """Return shell commands that make a shell use the lab."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
     program = _program_unknown_to_shell()
     if program:
@@ -175,7 +174,6 @@ def scenarios() -> None:
     names = scenario_names()
     name_width = max(len(name) for name in names) + 2
     for name in names:
-        # Longer lines wrap below the description.
         show_lines(f"{name.ljust(name_width)}{load_scenario(name).description}", name_width)
 
 
@@ -208,7 +206,7 @@ def demo(
         if flag.startswith(_DETECT_SOURCES):
             status += ["--set", flag]
     if _LIMIT not in flags:
-        # With one node at a time, the demo would show no waves.
+        # One node at a time would show no waves.
         flags += [_LIMIT, "3"]
     with (
         TemporaryDirectory(prefix="rollout-demo-") as directory,
@@ -245,7 +243,7 @@ def _load_scenario(scenario: str, nodes: int | None) -> "Scenario":
 
     loaded = load_scenario(scenario, read_input)
     if loaded.like:
-        # Read the copied cluster only to check it: the lab reads it again, without checks.
+        # Only check the copy: the lab reads it again, without checks.
         load_copy(Path(loaded.like), _read_snapshot)
     return scale(loaded, nodes) if nodes else loaded
 
@@ -257,8 +255,8 @@ def _read_snapshot(path: Path) -> bytes:
 
 
 def _use_lab(lab: "Lab", speed: float) -> None:
-    """Make this process use the lab, with time-outs shortened by its speed."""
-    # Drop the user's settings, which do not fit the lab.
+    """Time-outs are shortened by the lab's speed."""
+    # The user's settings do not fit the lab.
     for name in list(os.environ):
         if name.startswith("ROLLOUT_"):
             del os.environ[name]
@@ -322,12 +320,9 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
 
 
 def _program_unknown_to_shell() -> Path | None:
-    """Return this program's file, or None if the shell finds it by its name.
-
-    Without it in PATH, the shell would find no program, or another one.
-    """
+    """Return this program's file, or None if the shell finds it by its name."""
     started_as = Path(sys.argv[0])
-    # Otherwise it was started by `python -m rollout`.
+    # Not by `python -m rollout`.
     is_started_by_name = started_as.name == PROGRAM
     program = started_as if is_started_by_name else Path(sys.executable).with_name(PROGRAM)
     if not program.exists():

@@ -39,7 +39,7 @@ _IMAGE = re.compile(
     rf"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
-# A CronJob adds eleven characters to a Job's name, which may have 63.
+# A CronJob adds 11 characters to a Job's name, whose limit is 63.
 _parse_name = matching(
     "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?",
     "a name of at most 52 lower-case letters, digits and dashes",
@@ -49,12 +49,12 @@ _MINUTE = 60
 _GRACE_MARGIN = 2 * _MINUTE
 _DEFAULT_DEADLINE = 6 * 60 * _MINUTE
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with the operator's
-# Settings of the pod that also this command's flags may set.
+# Settings of the pod that this command's flags may set.
 _ACCEPTED = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
 
 
 def _parse_image(value: str) -> str:
-    """Return the image's name; raise `ValueError` unless it has a tag or a digest."""
+    """Raise `ValueError` for an image without a tag or a digest."""
     match = _IMAGE.fullmatch(value)
     if not match:
         raise ValueError(
@@ -69,13 +69,13 @@ def _parse_image(value: str) -> str:
 
 
 def _parse_cluster_ip(value: str) -> str:
-    """Return the address; raise `ValueError` unless a Service can have it."""
+    """Raise `ValueError` unless a Service can have the address."""
     message = f"{value!r} is not an IP address. Use an address such as 10.96.0.15 or fd00::15."
     try:
         address = ipaddress.ip_address(value.strip())
     except ValueError:
         raise ValueError(message) from None
-    # Kubernetes refuses a zone such as in fe80::1%eth0, and an IPv4 address in IPv6.
+    # Kubernetes refuses zones such as in fe80::1%eth0, and IPv4 in IPv6.
     has_zone = "%" in value
     is_ipv4_in_ipv6 = getattr(address, "ipv4_mapped", None) is not None
     if has_zone or is_ipv4_in_ipv6:
@@ -213,7 +213,7 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
     unused = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
-    # Flags of this command do not reach the pod, which reads only its settings file.
+    # The pod reads only its settings file.
     hint = "Put it in the settings file of the pod."
     settings.refuse_typed_settings(unused, why="cannot be used with manifests", hint=hint)
     kind = choices.kind
@@ -235,13 +235,13 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
 
 
 def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
-    """Add what the pod's settings file decides. `typed` flags win over the file."""
+    """`typed` flags win over the pod's settings file."""
     kind = choices.kind
     is_fleetlock = kind is InstallationKind.FLEETLOCK
     file = read_file(Path(typed.file) if typed.file else None)
     pod, policy = read_pod_settings(file, is_fleetlock=is_fleetlock)
     lock = typed.lock if "lock.namespace" in typed.typed else pod.lock
-    # The address of metrics and probes. The pod of a Job ends too soon for them.
+    # A Job's pod ends too soon to serve metrics and probes.
     listen = ""
     if is_fleetlock or kind is InstallationKind.DEPLOYMENT:
         listen = typed.metrics.listen or pod.metrics.listen
@@ -256,7 +256,7 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
         metrics_port=_metrics_port(kind, listen),
     )
     if is_fleetlock or kind is InstallationKind.ROLES:
-        # Neither uses SSH. When a FleetLock server stops, its other replicas continue its drains.
+        # They do not use SSH, and other FleetLock replicas continue drains.
         return installation
     by_ansible = pod.ssh.executor is Executor.ANSIBLE
     known_hosts = _read_known_hosts(typed.ssh.known_hosts, accepts_authority=by_ansible)
@@ -264,7 +264,7 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
 
 
 def _metrics_port(kind: InstallationKind, listen: str) -> int:
-    """Return the port of the metrics, or 0 if Prometheus cannot reach it."""
+    """Return 0 if Prometheus cannot reach the metrics."""
     from rollout.adapters.web import parse_address
 
     if not listen:
@@ -279,7 +279,7 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
 
 
 def _grace_seconds(pod: Settings, policy: Policy) -> int:
-    """Return how many seconds a stopped pod may take to finish its nodes, rounded to minutes."""
+    """Return how long a stopped pod may take to finish, in whole minutes."""
     from rollout.planning.play.pace import slowest_node_seconds
 
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
@@ -290,7 +290,7 @@ def _grace_seconds(pod: Settings, policy: Policy) -> int:
 
 
 def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
-    """Return the file's text. Raise an error unless it has the key of a host.
+    """Raise an error if the file has no host's key.
 
     With `accepts_authority`, the key of an authority that signs hosts' keys is enough.
     """
@@ -316,7 +316,6 @@ def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
 
 
 def _next_steps(installation: Installation) -> Iterator[str]:
-    """Yield what is left to do after the manifests are applied, and warnings."""
     if installation.kind is InstallationKind.ROLES:
         return
     if not installation.names_registry:

@@ -51,7 +51,7 @@ _STILL_STOPPED = """\
 Unattended passes are still stopped, because a rollout was aborted. To start them again:
     rollout unpause --unattended"""
 _UNTIL = "When to end the pause: 8h, 2d, or 2030-01-07T06:00Z (UTC if no time zone is given)"
-# A longer reason could not be read back, and the pause would have no end.
+# A longer reason could not be read back; the pause would have no end.
 _LONGEST_REASON = 120
 
 
@@ -85,7 +85,7 @@ def pause(
     # Report a wrong time before the first request.
     parse_future_time(until, wiring.now(), "--until")
     api, nodes = _read_nodes_to_change(settings, node, everything=all)
-    # Parse it again, by the clock that ends the pause.
+    # The API server's clock ends the pause, so parse by that clock.
     now = api.server_time() or wiring.now()
     end = parse_future_time(until, now, "--until")
     until_text = whole_second(end) if end else ""
@@ -133,11 +133,10 @@ def unpause(
     """
     api, nodes = _read_nodes_to_change(settings, node, everything=all, may_be_none=unattended)
     paused_by_name: list[str] = []
-    # --all ends only the pause of all nodes.
     if not all:
         paused_by_name = [item.name for item in nodes if pause_on(item) is not None]
     others = [item for item in nodes if item.name not in paused_by_name]
-    # The memory of the cluster, which has the pause of all nodes and the abort.
+    # The cluster's memory has the pause of all nodes and the abort.
     before = NO_MEMORY
     if all or unattended:
         change = partial(_without_pauses, all_nodes=all, unattended=unattended)
@@ -161,7 +160,7 @@ def unpause(
 
 
 def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[str]:
-    """Change Nodes one by one, and return those that have not been deleted meanwhile."""
+    """Return the names of Nodes that have not been deleted meanwhile."""
     changed: list[str] = []
     for name in names:
         try:
@@ -187,7 +186,7 @@ def _unpause_lines(
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
-    """Return what has changed. `unpaused_nodes` were paused by name, `others` were not."""
+    """`unpaused_nodes` were paused by name, `others` were not."""
     lines: list[str] = []
     if unpaused_nodes:
         lines.append(f"No longer paused: {shortened(unpaused_nodes)}.")
@@ -205,7 +204,6 @@ def _unpause_lines(
 
 
 def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Memory:
-    """End the pause of all nodes, or what an abort has stopped: unattended passes, or both."""
     if all_nodes:
         memory = replace(memory, pause=None)
     if unattended:
@@ -214,7 +212,6 @@ def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Mem
 
 
 def _describe_named_pauses(nodes: Sequence[Node], now: datetime | None) -> Iterator[str]:
-    """Yield which nodes are paused by name, and how to end that; nothing if none is."""
     names: list[str] = []
     for node in nodes:
         pause = pause_on(node)
@@ -352,7 +349,7 @@ def _change_memory(
 ) -> tuple[Memory, Memory]:
     """Change the stored memory, and return it before and after.
 
-    An unreadable memory raises `BlockedError`. If it `may_reset`, it is replaced by an empty one.
+    An unreadable memory raises `BlockedError`, unless it `may_reset` to an empty one.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
@@ -404,7 +401,7 @@ def evidence(
         hint = "The signature is written beside it, as FILE.sig."
         raise UsageError("--sign-key needs --out FILE", hint=hint)
     is_folder = False
-    # Report a place that cannot be written before the first request.
+    # Report an unwritable place before the first request.
     if out is not None:
         # `Path.is_dir` may raise.
         is_folder = names_folder(out) or os.path.isdir(out)  # noqa: PTH112
@@ -433,8 +430,7 @@ def evidence(
 
 
 def _make_path_in(folder: Path, document: Evidence) -> Path:
-    """Make the folder, and return `FOLDER/4081.2.1-5c1f0a7e.json`."""
     make_folder(folder)
-    # Clusters that share a folder differ in the first part of the UID.
+    # Clusters that share a folder differ in this part of the UID.
     cluster_id, _, _ = document.cluster.uid.partition("-")
     return folder / f"{document.version}-{cluster_id}.json"

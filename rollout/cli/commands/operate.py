@@ -44,7 +44,7 @@ def operate(
     from rollout.execution.base.deadline import GracefulStop
 
     settings = _for_unattended_passes(settings)
-    # Check the settings here, so that wrong ones end the process, and not each pass.
+    # Wrong settings must end the process, and not each pass.
     if settings.evidence.source:
         from rollout.cli.stages.evidence import evidence_rules
 
@@ -53,7 +53,6 @@ def operate(
     with deliver_metrics(settings, _api_server_url(settings), serves=True) as metrics:
         process_stop = GracefulStop()
         operation = Operation(settings, process_stop, metrics, once=once)
-        # `stages.operate` lists what a signal stops.
         with interrupted_by_signals(process_stop) as ignore_signals:
             if once:
                 raise typer.Exit(operation.run_once())
@@ -61,10 +60,9 @@ def operate(
 
 
 def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
-    """Return the settings with what differs from apply, because nobody watches."""
-    # A pass that waits for a window would hold the lock for days.
+    # Waiting for a window would hold the lock for days.
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))
-    # `skip = []` is the decision to skip no node.
+    # `skip = []` means to skip no node.
     is_skip_unset = settings.nodes.skip is None
     if is_skip_unset and Allow.BLOCKED not in settings.nodes.allow:
         settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
@@ -72,7 +70,7 @@ def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
 
 
 def _api_server_url(settings: CommandSettings) -> str:
-    """Return the API server's URL; empty if the settings are wrong, which each pass reports."""
+    """Return an empty string for wrong settings: each pass reports them."""
     from rollout.cli import wiring
 
     try:
@@ -82,7 +80,6 @@ def _api_server_url(settings: CommandSettings) -> str:
 
 
 def _refuse_settings_for_attended_runs(settings: CommandSettings) -> None:
-    """Raise `UsageError` for settings that need a person."""
     policy = policy_of(settings)
     if settings.gates.interactive:
         raise UsageError(

@@ -43,13 +43,10 @@ _ROLLBACK = option(
     None, "Plan the rollback of the nodes that run this version", "VERSION", parser=parse_os_version
 )
 _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
-# These are about the whole plan.
 _NOT_WITH_EXPLAIN = frozenset({"--out", "--markdown", "--detailed-exitcode", "--finish-by"})
 
 
 class _NewPlanFlags(Struct, frozen=True, kw_only=True):
-    """The flags of a new plan, which cannot be used with a saved plan."""
-
     out: Path | None
     markdown: Path | None
     detailed_exitcode: bool
@@ -61,7 +58,6 @@ class _NewPlanFlags(Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> Sequence[str]:
-        """Return the flags as typed, such as `--finish-by`."""
         names = [name for name in self.__struct_fields__ if getattr(self, name)]
         return [f"--{name.replace('_', '-')}" for name in names]
 
@@ -70,7 +66,6 @@ class _NewPlanFlags(Struct, frozen=True, kw_only=True):
 def plan(
     settings: CommandSettings,
     *,
-    # Set by `takes` from PLAN_OR_NODES.
     file: Path | None = None,
     out: Path | None = _OUT,
     markdown: Path | None = _MARKDOWN,
@@ -112,7 +107,6 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
 
     # Report wrong flags before the first request.
     flags_about_plan = [flag for flag in flags.given if flag in _NOT_WITH_EXPLAIN]
-    # --explain shows one node, and no plan.
     if flags.explain is not None and flags_about_plan:
         other_flags = ", ".join(flags_about_plan)
         raise UsageError(
@@ -123,7 +117,7 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     _check_outputs(flags)
     connections = connect(settings)
     inputs = _read_inputs(connections, spec, flags)
-    # Imported late, so that the first request is sent sooner.
+    # Imported late to send the first request sooner.
     from rollout.cli.stages import preview
 
     if flags.explain is not None:
@@ -148,7 +142,6 @@ def _show_saved(file: Path, settings: CommandSettings, flags: Sequence[str]) -> 
 def _read_inputs(
     connections: "Connections", spec: "RolloutSpec", flags: _NewPlanFlags
 ) -> "PlanInputs":
-    """Read the cluster and the hosts, and save the answers if --snapshot asks for it."""
     from rollout.cli.stages.cluster import read_cluster
 
     # `read_cluster` fills it.
@@ -171,7 +164,6 @@ def _check_outputs(flags: _NewPlanFlags) -> None:
 
 
 def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime | None:
-    """Return the date of --finish-by, or None. Raises `UsageError` for a wrong one."""
     from rollout.cli import wiring
 
     if finish_by is None:

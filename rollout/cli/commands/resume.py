@@ -71,7 +71,7 @@ def resume(
 
     connections = connect(settings)
     watch = None if force_unlock else refuse_if_locked(connections.api, settings.lock.namespace)
-    # Imported late, so that the first request is sent sooner.
+    # Imported late to send the first request sooner.
     from rollout.cli.stages import execute, resumption
 
     unfinished = _find_resumable(settings, connections.api, retry_failed=retry_failed)
@@ -98,14 +98,13 @@ def resume(
 
 
 def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bool) -> ExitCode:
-    """Resume the rollout, after a confirmation unless `yes`. Return the exit code."""
     from rollout.cli import wiring
     from rollout.cli.stages import execute, screens
 
     prepared = ready_run.prepared
     settings = prepared.spec.settings
     nothing_can_run = not unfinished.in_flight and screens.leaves_out_all_pending(prepared.plan)
-    # With JSON, the run has to write its lines, although it starts no node.
+    # With JSON, the run must write its lines even if it starts no node.
     if nothing_can_run and not settings.output.as_json:
         execute.report_nothing_to_do(ready_run)
         return ExitCode.PARTIAL
@@ -118,7 +117,7 @@ def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bo
 def _find_resumable(
     settings: CommandSettings, api: "ClusterApi", *, retry_failed: bool
 ) -> "Unfinished | None":
-    """Return the rollout to resume, with the time-outs set now, or print that there is none."""
+    """Apply the time-outs set now. Print if there is no rollout."""
     from rollout.cli.stages import execute, resumption
     from rollout.cli.stages.unfinished import find_unfinished
     from rollout.execution.rollout.continuation import has_something_left
@@ -201,7 +200,7 @@ def abort(
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
-    """Whether FleetLock slots are left to release; False if unreadable."""
+    """Return False if slots are unreadable."""
     from rollout.cli.stages.cluster import with_retries
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots

@@ -62,7 +62,6 @@ def _show_nodes(spec: "RolloutSpec", *, only_pending: bool) -> None:
 
 
 def _refuse_beside_web(settings: CommandSettings, *, has_other_flags: bool) -> None:
-    """Raise `UsageError` if other flags or nodes are used with --web."""
     is_text = settings.output.format in (OutputFormat.TEXT, OutputFormat.WIDE)
     if has_other_flags or settings.nodes.node or not is_text:
         raise UsageError(
