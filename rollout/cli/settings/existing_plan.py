@@ -1,5 +1,3 @@
-"""Compares a command's settings with the rules of a saved plan or an interrupted rollout."""
-
 from collections.abc import Container, Iterator, Mapping
 
 from msgspec.structs import replace
@@ -22,10 +20,9 @@ _RULE_OF_TABLE = {"pool": POOL, "critical": "[[critical]]", "gates_healthy": "[[
 
 
 def with_current_timeouts(planned: Policy, current: CommandSettings) -> Policy:
-    """Return the policy of an interrupted rollout with the time-outs that are set now."""
+    """Use the time-outs that are set now, but no defaults."""
 
     def choose(name: str, planned_timeout: Duration, current_timeout: Duration) -> Duration:
-        # A default, which nobody has set, does not replace the planned time-out.
         is_set = name in current.places
         return current_timeout if is_set else planned_timeout
 
@@ -62,10 +59,7 @@ def with_current_timeouts(planned: Policy, current: CommandSettings) -> Policy:
 
 
 def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
-    """Return the pool with the time-outs that are set now.
-
-    `current` is None for a pool that is not in the settings now.
-    """
+    """`current` is None for a pool that is not in the settings now."""
     if current is None:
         return pool
     return replace(
@@ -77,12 +71,12 @@ def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
 
 
 def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
-    """Yield a sentence for each time-out that changed, and each pool that keeps its own."""
+    """Yield a sentence for each changed time-out and each pool's own."""
     old_rules = _written_rules(before)
     new_rules = _written_rules(after)
     changed_rules = []
     for rule, value in new_rules.items():
-        # Pools are compared below, one by one.
+        # Pools are compared below.
         if value != old_rules[rule] and rule != POOL:
             changed_rules.append(rule)
             yield f"{rule} is {value} from now on; it was {old_rules[rule]}"
@@ -95,18 +89,17 @@ def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
                 was = old_value or "unset"
                 yield f"the pool {pool.name} has {key} {value} from now on; it was {was}"
             elif value is not None and f"--{key}" in changed_rules:
-                # The new time-out does not reach this pool.
                 yield f"the pool {pool.name} keeps its own {key}, {value}"
 
 
 def settings_without_effect(
     current: CommandSettings, planned: Policy, selection: Selection, *, changeable: Container[str]
 ) -> Iterator[str]:
-    """Yield a sentence for each variable and file setting that differs from the existing plan.
+    """Yield sentences on variables and file settings without an effect.
 
     Settings in `changeable` have an effect. Flags are refused elsewhere.
     """
-    # The plan holds the calendar's events, so the file is not read.
+    # The plan holds the calendar's events.
     policy_now = policy_of(current.without_calendar())
     current_rules = {**_written_rules(policy_now), **_selection_settings(selection_of(current))}
     planned_rules = {**_written_rules(planned), **_selection_settings(selection)}
@@ -119,7 +112,7 @@ def settings_without_effect(
         for rule in _RULES_OF_SETTING.get(name, (default_rule,)):
             planned_text = planned_rules.get(rule)
             is_same = current_rules.get(rule) == planned_text
-            # A calendar cannot be compared, because its file was not read.
+            # A calendar cannot be compared: its file was not read.
             if not is_same or name == "gates.calendar":
                 value = "" if name.startswith("alerts.") else f" ({planned_text or 'none'})"
                 yield f"{place} has no effect: {rule} stays as it was planned{value}"
@@ -130,7 +123,7 @@ def settings_without_effect(
 
 
 def _written_rules(policy: Policy) -> Mapping[str, str]:
-    """Return the text of each rule by its flag or key. The text of `POOL` has all pools."""
+    """Return each rule's text by flag or key. `POOL` has all pools."""
     texts: dict[str, list[str]] = {}
     # A rule with several values, such as a window, comes several times.
     for rule, value in flat_rules(policy_document(policy)):

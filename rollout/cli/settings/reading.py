@@ -1,4 +1,4 @@
-"""Reads `Settings` from a file, variables, `--set` and flags; later ones win."""
+"""Later sources win: a file, variables, `--set` and flags."""
 
 import re
 import tomllib
@@ -34,7 +34,6 @@ TIMEOUTS = (
 )
 """Only these rules may change while a rollout is interrupted."""
 _RESUME = "resume"
-# All commands accept the flags of the cluster and its hosts.
 _FLAGS_OF_COMMAND = {
     "apply": RULES,
     "rollback": RULES,
@@ -43,7 +42,7 @@ _FLAGS_OF_COMMAND = {
     "status": SELECTION,
     _RESUME: TIMEOUTS,
 }
-# These belong to a process, and not to a plan.
+# They belong to a process, not to a plan.
 _OF_PROCESS = (
     "detect.command",
     *("waves.stop", "gates.command", "gates.interactive"),
@@ -62,7 +61,7 @@ _OTHER_VARIABLES = (
     "ROLLOUT_SSH_KEY_PASSPHRASE",
     *OWN_POD_VARIABLES,
 )
-# A kubelet sets these for Services named rollout, rollout-lab and so on.
+# Kubelets set these for Services named rollout, rollout-lab and so on.
 _SERVICE_VARIABLE = re.compile(
     r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -70,7 +69,7 @@ _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
 
 class PlacedValue(NamedTuple):
-    """A value as written, and its place, such as `--node` or `rollout.toml:3: drain.force`."""
+    """A value as written, and its place, such as `rollout.toml:3: drain.force`."""
 
     value: Any
     place: str
@@ -81,32 +80,29 @@ SettingValues = Mapping[str, PlacedValue]
 
 
 class CommandSettings(Settings):
-    """The settings of a command, and where each was set."""
+    """The settings of a command."""
 
-    # The settings of the command line.
+    # From the command line.
     typed: SettingValues = field(default_factory=dict)
-    # Where each setting was set, by its name. Defaults are left out.
+    # Where each was set, by name, without defaults.
     places: Mapping[str, str] = field(default_factory=dict)
-    # The settings file; empty for none.
+    # Empty for none.
     file: str = ""
 
     def without_calendar(self) -> "CommandSettings":
-        """Return the settings without the calendar's file, which only one machine may have."""
+        """Leave out the calendar's file, which only one machine may have."""
         return replace(self, gates=replace(self.gates, calendar=None))
 
     def with_typed_settings(self, command: str) -> str:
-        """Return `command` with the typed settings that it accepts, except secrets.
-
-        `rollout apply` becomes `rollout apply --max-unavailable 3 --config rollout.toml`.
-        """
+        """Return `command` with the typed settings it accepts, except secrets."""
         words = [command]
         subcommand = command.split()[1]
-        # Settings and whole tables whose flags the command has.
+        # Settings or whole tables.
         flags = _FLAGS_OF_COMMAND.get(subcommand, ())
         if subcommand == _RESUME and not self.file:
-            # The record has the typed time-outs, and no file can change them.
+            # The record has the typed time-outs; no file can change them.
             flags = ()
-        # The other commands refuse the settings of a plan, even with --set.
+        # Other commands refuse the settings of a plan, even with --set.
         accepts_rules = bool(flags) and subcommand != _RESUME
         refused = () if accepts_rules else set(PLANNED).difference(flags)
         accepted_flags = {"cluster", "ssh", *flags}
@@ -116,7 +112,6 @@ class CommandSettings(Settings):
                 continue
             table, _, _ = name.partition(".")
             has_flag = name in accepted_flags or table in accepted_flags
-            # Every command accepts --set.
             is_typed_with_set = typed_as.startswith("--set")
             if not has_flag and not is_typed_with_set:
                 continue
@@ -128,7 +123,7 @@ class CommandSettings(Settings):
         return " ".join(words)
 
     def refuse_typed_settings(self, names: Container[str], *, why: str, hint: str) -> None:
-        """Raise `UsageError` if any of these settings was typed; `why` continues `--force …`."""
+        """Raise `UsageError` if one was typed; `why` continues `--force …`."""
         flags = list[str]()
         for name, setting in settings().items():
             if name in self.typed and name in names:
@@ -138,7 +133,6 @@ class CommandSettings(Settings):
 
 
 def _flag_words(name: str, item: Any, typed_as: str) -> Sequence[str]:
-    """Return one value as typed: `--force`, `--set drain.force=true` or `--node web-1`."""
     if isinstance(item, bool):
         negation = "" if item else "no-"
         return [f"--{negation}{settings()[name].flag}"]
@@ -157,13 +151,13 @@ class SettingsFile(Struct, frozen=True):
     def place(self, table: str, key: str = "", number: int = 1) -> str:
         """Return the line of this key, or else of its table: `rollout.toml:12`.
 
-        Of several tables with this name, it is the one with this `number`, from 1. TOML readers do
-        not tell lines, so this searches the text.
+        `number`, from 1, counts tables with this name. The text is searched, because TOML readers
+        do not tell lines.
         """
         key = re.escape(key or table)
         table = re.escape(table)
         header = re.compile(rf"^[ \t]*\[+\s*{table}\s*\]", re.MULTILINE)
-        # Also matches `drain.timeout =` above all tables, and `drain = {}`.
+        # Also matches `drain.timeout =` above all tables.
         assignment = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE)
         headers = list(header.finditer(self.text))
         end_of_header = headers[number - 1].end() if number <= len(headers) else 0
@@ -178,7 +172,6 @@ class SettingsFile(Struct, frozen=True):
         Raises `UsageError` for an unknown or a missing key.
         """
         for number, table in enumerate(self._raw_tables(name), 1):
-            # How messages name a key of this table.
             prefix = f"{name}."
             if name in LISTS:
                 prefix = f"[[{name}]] {table.get('name') or f'number {number}'}: "
@@ -195,11 +188,11 @@ class SettingsFile(Struct, frozen=True):
     def _placed_values(
         self, name: str, table: Mapping[str, Any], number: int, prefix: str
     ) -> SettingValues:
-        """Return the table's values with their places. `prefix` comes before a key in messages."""
+        """`prefix` comes before a key in messages."""
         values: dict[str, PlacedValue] = {}
         for key, value in table.items():
             is_list_of_tables = f"{name}.{key}" in LISTS
-            # Such as `gates.healthy`, which is read under its own name.
+            # It is read under its own name.
             if is_list_of_tables:
                 continue
             place = f"{self.place(name, key, number)}: {prefix}{key}"
@@ -209,7 +202,6 @@ class SettingsFile(Struct, frozen=True):
         return values
 
     def _value_at(self, name: str, default: Any) -> Any:
-        """Return the value at a dotted name such as `gates.healthy`."""
         value: Any = self.document
         for key in name.split("."):
             if not isinstance(value, Mapping) or key not in value:
@@ -218,10 +210,7 @@ class SettingsFile(Struct, frozen=True):
         return value
 
     def _raw_tables(self, name: str) -> list[Mapping[str, Any]]:
-        """Return the tables of this name as TOML has them: exactly one, or any number for `LISTS`.
-
-        Raises `UsageError` if the file has something else here.
-        """
+        """Raise `UsageError` if the file has something other than tables here."""
         if name not in LISTS:
             table = self._value_at(name, {})
             if isinstance(table, Mapping):
@@ -238,11 +227,11 @@ class SettingsFile(Struct, frozen=True):
 
 
 def read_file(path: Path | None) -> SettingsFile:
-    """Return the file, empty for None. Raises `UsageError` if the file cannot be read."""
+    """Return an empty file for None. Raise `UsageError` if unreadable."""
     if path is None:
         return SettingsFile()
     try:
-        # `utf-8-sig`, because some editors write a byte order mark.
+        # Some editors write a byte order mark.
         text = read_input(path, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode("utf-8-sig")
         return SettingsFile(str(path), text, tomllib.loads(text))
     except OSError as error:
@@ -255,17 +244,13 @@ def read_file(path: Path | None) -> SettingsFile:
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply", hint=_EXAMPLE) from error
     except ValueError as error:
-        # Python also refuses numbers with too many digits.
         raise UsageError(f"{path} is not valid TOML: {error}", hint=_EXAMPLE) from error
 
 
 def merge_settings(
     file: SettingsFile, environment: SettingValues, typed: SettingValues
 ) -> CommandSettings:
-    """Return all settings. Those typed win over variables, and variables over the file.
-
-    Raises `UsageError` for an unknown table or a bad value.
-    """
+    """Raise `UsageError` for an unknown table or a bad value."""
     for name in file.document:
         if name not in TABLES:
             raise UsageError(f"{file.place(name)}: unknown table [{name}]", hint=_hint(name))
@@ -278,7 +263,7 @@ def merge_settings(
         if name in LISTS:
             tables[field_of(name)] = tuple(table_class(**fields) for fields in fields_of_tables)
             continue
-        # There is exactly one, empty if it is not in the file.
+        # It is empty if it is not in the file.
         [table_in_file] = tables_in_file
         [fields_in_file] = fields_of_tables
         overrides = {
@@ -293,14 +278,13 @@ def merge_settings(
 
 
 def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
-    """Return a table's values by field; raise `UsageError` with the place of a bad one."""
+    """Raise `UsageError` with the place of a bad value."""
     values: dict[str, Any] = {}
     for key, (value, place) in content.items():
         setting = settings_in(table)[key]
         try:
             values[key.replace("-", "_")] = setting.read(value)
         except UsageError as error:
-            # The cause quotes the value.
             cause = None if setting.is_secret else error
             raise UsageError(f"{place}: {error.message}", hint=error.hint) from cause
         except ValueError as error:
@@ -310,7 +294,7 @@ def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
 
 
 def assignments(words: Iterable[str]) -> SettingValues:
-    """Return the settings of `--set KEY=VALUE`. Repeating the key of a list adds an item."""
+    """Read `--set KEY=VALUE`. Repeating a list's key adds an item."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -333,16 +317,12 @@ def assignments(words: Iterable[str]) -> SettingValues:
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    """Return the full name of a setting or table by each name or key that a user may type.
-
-    `drain.timeout` by `drain.timeout` and by `timeout`, for suggestions after a typing error.
-    """
+    """Return full names by what users may type, such as `timeout`."""
     spellings = {table: table for table in TABLES}
     for table in TABLES:
         for setting in settings_in(table).values():
             spellings[setting.name] = setting.name
             _, _, key = setting.name.partition(".")
-            # The first of several settings with the same key wins.
             spellings.setdefault(key, setting.name)
     return spellings
 
@@ -361,7 +341,7 @@ def _hint(name: str) -> str:
 
 
 def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -> SettingValues:
-    """Return the variables that are set, for `accepted` settings and for all secrets."""
+    """Return the set variables of `accepted` settings and all secrets."""
     values: dict[str, PlacedValue] = {}
     for setting in settings().values():
         value = environ.get(setting.variable)

@@ -33,7 +33,7 @@ def selection_of(settings: Settings) -> Selection:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Return the rules in the settings. Reads the calendar.
+    """Return the rules, and read the calendar.
 
     Raises `UsageError` for settings that contradict each other.
     """
@@ -118,7 +118,6 @@ def _gate_policy(settings: Settings) -> GatePolicy:
     gates = settings.gates
     alerts = settings.alerts
     healthy = settings.gates_healthy
-    # The calendar's events, each as a freeze.
     events = list[str]()
     if gates.calendar is not None:
         from rollout.adapters.calendar.freezes import read_calendar
@@ -138,14 +137,13 @@ def _gate_policy(settings: Settings) -> GatePolicy:
         timeout=gates.timeout,
         health_checks=settings.waves.health_checks,
         soak=settings.waves.soak,
-        # The values of --allow that are no condition are names of other coordinators.
+        # The other values of --allow name other coordinators.
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
         healthy=tuple(HealthRule(rule.resource, rule.expression) for rule in healthy),
     )
 
 
 def _zone_of_windows(gates: GatesSettings) -> str:
-    """Return the time zone that all windows share, or an empty string."""
     zones = {Window.parse(window).zone.key for window in gates.window}
     return zones.pop() if len(zones) == 1 else ""
 
@@ -164,7 +162,7 @@ def refuse_finalizing(settings: Settings, rollback: str) -> None:
 
 
 def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
-    """Raise `UsageError` if this process cannot follow a policy that another process has made.
+    """Raise `UsageError` if this process cannot follow another's policy.
 
     A policy holds no commands, so the settings must name them.
     """
@@ -197,7 +195,6 @@ def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
 
 
 def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
-    """Return the names of settings that the policy needs and that are not set."""
     missing: list[str] = []
     if Source.COMMAND in policy.sources and not settings.detect.command:
         missing.append("detect.command")
@@ -225,8 +222,8 @@ def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
 def fleetlock_policy(settings: Settings) -> Policy:
     """Return a FleetLock server's policy.
 
-    Unless waves.max-unavailable is set, as many nodes may be unavailable as there are slots in all
-    groups. Raises `UsageError` for playbooks, too.
+    By default, as many nodes may be unavailable as all groups have slots. Raises `UsageError` for
+    playbooks, too.
     """
     if settings.reboot.pre_playbook or settings.reboot.post_playbook:
         raise UsageError(
@@ -242,10 +239,10 @@ def fleetlock_policy(settings: Settings) -> Policy:
     slot_counts = [rules.slots for rules in named_groups] or [fleetlock.slots]
     percentages = [count for count in slot_counts if count.is_share]
     if percentages:
-        # Numbers cannot be added to a percentage, so the largest percentage is the limit.
+        # Numbers cannot be added to a percentage.
         limit = max(percentages, key=lambda percentage: percentage.of(100))
     else:
-        # A plain number is the same `of` any number of nodes, so of 0 as well.
+        # A plain number is the same `of` any number of nodes.
         limit = Count(sum(count.of(0) for count in slot_counts))
     return replace(policy, max_unavailable=limit)
 
@@ -269,12 +266,9 @@ _SECRET = re.compile(
 
 
 def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settings, Policy]:
-    """Return the settings and policy of a pod.
-
-    Raises `UsageError` for settings that a pod cannot use, or that may hold a secret.
-    """
+    """Raise `UsageError` for settings that a pod cannot use, or for a secret."""
     for number, line in enumerate(file.text.splitlines(), 1):
-        # Comments are searched, too: everyone who can read the ConfigMap can read them.
+        # Comments are searched, too: the ConfigMap shows them.
         may_be_secret = _SECRET.search(line) is not None
         if may_be_secret:
             raise UsageError(
@@ -291,14 +285,13 @@ def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settin
             f"{file.name} contains settings that a pod cannot use: {unfit}",
             hint="Remove them, or use a separate settings file for the cluster.",
         )
-    # Only the pod has the calendar's file, so this machine does not read it.
+    # Only the pod has the calendar's file.
     without_calendar = settings.without_calendar()
     policy = fleetlock_policy(without_calendar) if is_fleetlock else policy_of(without_calendar)
     return settings, policy
 
 
 def _unfit_settings(settings: CommandSettings) -> Iterator[str]:
-    """Yield settings that a pod cannot use, with reasons."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = getattr(getattr(settings, table), key.replace("-", "_"))

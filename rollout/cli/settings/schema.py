@@ -1,8 +1,4 @@
-"""The schema of all settings: a class for each table, and a field for each key.
-
-`drain.timeout` is `timeout` in the table `[drain]`. Common settings also have a flag and a
-variable, such as `--drain-timeout` and `ROLLOUT_DRAIN_TIMEOUT`.
-"""
+"""The schema of all settings: a class for each table, a field for each key."""
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum

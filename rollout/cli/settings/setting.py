@@ -1,4 +1,4 @@
-"""How one setting is read. Help loads this module, but not the schema."""
+"""Help loads this module, but not the schema."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ _BLANK = re.compile(r"[\s,;]*")
 
 
 def is_blank(text: str) -> bool:
-    """Whether the text has only spaces and separators, or nothing."""
+    """Return whether a text is empty, spaces and separators."""
     return _BLANK.fullmatch(text) is not None
 
 
@@ -24,13 +24,12 @@ class Setting(Struct, frozen=True):
     """How a setting is declared and read."""
 
     metavar: str = ""
-    # Reads a text; None if `kind` or `words` are enough to read it.
+    # None if `kind` or `words` are enough to read a text.
     parse: Callable[[str], Any] | None = None
-    # The valid values; empty if any is.
+    # Empty if any value is valid.
     words: Sequence[str] = ()
-    # Splits a list.
     separator: str = ","
-    # The type of the value, or of the items of a list.
+    # Of the value, or of a list's items.
     kind: Any = str
     # Includes its table, such as `drain.timeout`.
     name: str = ""
@@ -44,27 +43,27 @@ class Setting(Struct, frozen=True):
     private_variable: str = ""
     # Validates a whole list.
     check: Callable[[Sequence[str]], object] | None = None
-    # The limits of a number.
     least: float | None = None
     most: int = LONGEST
     is_required: bool = False
 
     @property
     def is_secret(self) -> bool:
-        """Whether the setting has no flag, and no message shows its value."""
+        """Return whether it has no flag, and no message shows its value."""
         return bool(self.private_variable)
 
     @property
     def variable(self) -> str:
-        """The environment variable, or an empty string."""
+        """Return the environment variable, or an empty string."""
         if self.is_secret or not self.flag:
             return self.private_variable
         return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
 
     def read(self, value: Any) -> Any:
-        """Convert a text or TOML value. Raises `ValueError` or `UsageError` if it is invalid.
+        """Convert a text or TOML value.
 
-        A list may be a TOML list, a text such as `a,b`, or a TOML list of such texts.
+        Raises `ValueError` or `UsageError`. A list may be a TOML list, a text such as `a,b`, or a
+        TOML list of such texts.
         """
         if not self.is_list:
             return self._read_item(value)
@@ -108,16 +107,15 @@ class Setting(Struct, frozen=True):
         return number
 
     def _text(self, value: Any) -> str:
-        """Return the text of a TOML string or number."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        # `out = 420` is a mistake, and no file of that name.
+        # `out = 420` is a mistake.
         may_be_number = self.kind is not Path
         is_text = isinstance(value, str) or (is_number and may_be_number)
         if not is_text:
             message = "expected a string, or a list of strings if the setting is a list"
             raise ValueError(message)
         text = str(value)
-        # An empty text means the default, but a blank one is a mistake.
+        # An empty text means the default; a blank one is a mistake.
         if text and is_blank(text):
             raise ValueError(f"{text!r} is blank: specify a value, or remove the setting")
         return text

@@ -1,7 +1,6 @@
-"""The types of settings, and how their values are read.
+"""Types of settings. Bad values raise `UsageError` or `ValueError`.
 
-A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name. Checks import
-their modules themselves, because help and completion do not need them.
+Callers add the setting's name. Checks import their modules late: help does not need them.
 """
 
 import re
@@ -39,7 +38,7 @@ _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 def checked_by(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a parser that strips a text, and calls `check` unless the text is empty."""
+    """Return a parser that strips a text, and checks it unless it is empty."""
 
     def parse(value: str) -> str:
         text = value.strip()
@@ -51,7 +50,7 @@ def checked_by(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def fitting(is_valid: Callable[[str], object], description: str) -> Callable[[str], str]:
-    """Return a parser of valid texts. Its error is: `VALUE is not DESCRIPTION`."""
+    """Return a parser whose error is `VALUE is not DESCRIPTION`."""
 
     def parse(value: str) -> str:
         if not is_valid(value):
@@ -62,7 +61,7 @@ def fitting(is_valid: Callable[[str], object], description: str) -> Callable[[st
 
 
 def matching(pattern: str, description: str) -> Callable[[str], str]:
-    """Return a parser of texts that match this pattern."""
+    """Return a parser of texts that match the whole pattern."""
     return fitting(re.compile(pattern, re.ASCII).fullmatch, description)
 
 
@@ -88,7 +87,7 @@ NODE_PREFIXES = ("node/", "nodes/")
 
 
 def parse_node_name(value: str) -> str:
-    """Return the name without the kind that kubectl writes: `node/worker-1`."""
+    """Drop the kind that kubectl writes: `node/worker-1`."""
     name = value
     for prefix in NODE_PREFIXES:
         if value.startswith(prefix):
@@ -99,23 +98,22 @@ def parse_node_name(value: str) -> str:
 
 
 def parse_os_version(value: str) -> str:
-    """Raises `ValueError` unless it is an operating system's version."""
+    """Raises `ValueError` unless it is an OS version."""
     if not is_version(value):
         raise ValueError(f"{value!r} is not a version. Write it as rollout status shows it.")
     return value
 
 
 def parse_label_prefix(value: str) -> str:
-    """Raises `ValueError` unless it is a label's prefix with its slash."""
+    """Raises `ValueError` unless it is a label prefix with its slash."""
     if not value.endswith("/"):
         raise ValueError(f"{value!r} is not a label prefix. Use a prefix such as example.com/")
-    # Any name makes the prefix a whole label.
     check_label_name(f"{value}name")
     return value
 
 
 def _check_evidence_source(value: str) -> None:
-    """Raise `ValueError` for a URL with a password, a query or a fragment."""
+    """Raise `ValueError` for a URL with a password, query or fragment."""
     if not value.startswith(("http://", "https://")):
         return
     from rollout.adapters.foreign_http import parse_url
@@ -128,7 +126,7 @@ def _check_evidence_source(value: str) -> None:
 
 
 def parse_one_line(value: str) -> str:
-    """Raises `ValueError` unless it is one line of printable text."""
+    """Raises `ValueError` unless it is one printable line."""
     if not value.strip().isprintable():
         raise ValueError(
             "it must be one line of printable text. For a longer command, use a script."
@@ -176,14 +174,14 @@ def _parse_textfile(value: str) -> Path:
 
 
 def check_notify_urls(urls: Sequence[str]) -> None:
-    """Raises for unusable URLs. Errors name URLs by their number, because URLs can be secret."""
+    """Raises for unusable URLs, by their number: URLs can be secret."""
     from rollout.adapters.notify import destinations
 
     destinations(urls)
 
 
 def _group_parser(check: Callable[[str], object], example: str) -> Callable[[str], str]:
-    """Return a parser of NAME=VALUE for a FleetLock group; `check` checks the value."""
+    """Return a parser of NAME=VALUE."""
 
     def parse(text: str) -> str:
         name, _, value = (part.strip() for part in text.partition("="))
@@ -196,7 +194,7 @@ def _group_parser(check: Callable[[str], object], example: str) -> Callable[[str
 
 
 def parse_future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
-    """Parse a time, or a duration from `now`. Return None for None.
+    """Parse a time, or a duration from `now`.
 
     Raises `UsageError` unless the time is in the future.
     """
@@ -260,7 +258,7 @@ Time = Annotated[str, Setting("TIME", checked_by(fitting(parse_timestamp, _TIME)
 Url = Annotated[str, Setting("URL", separator=" ")]
 Window = Annotated[str, Setting("WINDOW", checked_by(windows.Window.parse), separator=";")]
 
-# How values of a type are read if its annotation has no `Setting`.
+# For annotations without a `Setting`.
 _SETTING_BY_TYPE = {
     Count: Setting("COUNT", parse_positive_count),
     Duration: Setting("DURATION", parse_positive_duration),
@@ -289,22 +287,16 @@ class SettingsTable:
 
 
 def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[str, Setting]]:
-    """Yield the settings of a table with their keys.
-
-    A setting is read as its field's type says: `tuple[Count, ...] | None` is a list of counts.
-    """
+    """Yield settings by key. The field's type says how each is read."""
     hints = get_type_hints(table, include_extras=True)
     for item in fields(table):  # type: ignore[arg-type]
         kind = hints[item.name]
         if type(None) in get_args(kind):
-            # Take `Count` out of `Count | None`.
             kind, _ = get_args(kind)
         is_list = get_origin(kind) is tuple
         if is_list:
-            # Take `Window` out of `tuple[Window, ...]`.
             kind, _ = get_args(kind)
         if get_origin(kind) is Annotated:
-            # Such as `Annotated[str, Setting(...)]`.
             kind, setting_of_type = get_args(kind)
         elif issubclass(kind, Enum):
             setting_of_type = Setting("VALUE", words=tuple(word.value for word in kind))
@@ -313,7 +305,6 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
         key = item.name.replace("_", "-")
         declared = dict(item.metadata)
         if "flag" in declared:
-            # By default, the flag has the key's name.
             declared["flag"] = declared["flag"] or key
         setting = replace(
             setting_of_type,
@@ -327,7 +318,7 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
 
 
 def default_text(value: Any) -> str:
-    """Return a default as help shows it; empty for none, such as 0."""
+    """Return help's text for a default, empty for none, such as 0."""
     if value in (None, False, "", ()):
         return ""
     if isinstance(value, tuple):

@@ -28,7 +28,7 @@ class Connections(Struct, frozen=True, dict=True):
 
     @cached_property
     def shell(self) -> HostExecutor:
-        """Made at the first use, because the SSH client takes 0.1 s to import."""
+        """Made at the first use: the SSH client takes 0.1 s to import."""
         return wiring.host_shell(self.ssh)
 
 
@@ -36,13 +36,13 @@ def connect(settings: Settings) -> Connections:
     connections = Connections(wiring.cluster_api(settings), settings.ssh)
     names_ssh_files = settings.ssh.key or settings.ssh.known_hosts
     if names_ssh_files:
-        # Make the shell now, so that it reports an unusable file before the first request.
+        # Report an unusable file before the first request.
         _ = connections.shell
     return connections
 
 
 def with_retries(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Retry API errors for a minute, but raise at once if no API server answers."""
+    """Retry API errors for a minute, unless no API server answers."""
     has_reported = False
 
     def report_once(error: BaseException) -> None:
@@ -67,10 +67,9 @@ def read_cluster(
     warns: bool = True,
     with_jobs: bool = False,
 ) -> ClusterSnapshot:
-    """Read the cluster's objects and rollout's memory, from which plans are made.
+    """Read the cluster's objects and rollout's memory.
 
-    The API server's answers are stored in `answers`, if given. `warns`: warn if the memory, which
-    has held versions and paused nodes, is unreadable.
+    The API server's answers are stored in `answers`, if given. `warns` of an unreadable memory.
     """
     with stage("read the cluster") as add_note, show_progress("reading the cluster"):
         cluster = with_retries(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))
@@ -84,7 +83,7 @@ def read_cluster(
 
 
 def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memory:
-    """Read what rollouts have stored for later ones: failures, held versions and pauses."""
+    """Read what rollouts stored for later ones: failures, holds and pauses."""
     memory = with_retries(documents.read_memory, api, namespace)
     if memory.why_unreadable and warns:
         say(

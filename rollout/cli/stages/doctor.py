@@ -1,5 +1,3 @@
-"""The checks of `rollout doctor` that ask the API server and the hosts, and plan."""
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -51,22 +49,21 @@ _SELF_REBOOTING = (CheckName.LOCKSMITHD, CheckName.ZINCATI, CheckName.RIVAL)
 
 
 class Outlook(NamedTuple):
-    """What a rollout could do next: continue an unfinished one, or reboot pending nodes."""
+    """What a rollout could do next."""
 
     unfinished: UnfinishedSummary
     has_pending: bool
 
 
 def find_next_step(checks: Sequence[Check], outlook: Outlook | None) -> FollowUp:
-    """Return the first of: fix failures, continue the unfinished rollout, plan a new one."""
+    """Return the first of: fix failures, continue, plan a new rollout."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
-    # If an unfinished rollout fails the lock's check, the fix is to continue the rollout.
+    # If an unfinished rollout fails the lock's check, continuing it is the fix.
     failed_besides_lock = failed - {CheckName.LOCK}
     if outlook is None or failed_besides_lock:
         return FollowUp(command="rollout doctor", lead="After fixing what failed")
     follow_up = outlook.unfinished.follow_up
     can_continue = bool(follow_up.command)
-    # Such as `After fixing web-1`.
     needs_fix = bool(follow_up.lead)
     # Otherwise a new plan includes the unfinished rollout's remaining nodes.
     must_continue = follow_up.is_first or needs_fix or not outlook.has_pending
@@ -84,10 +81,7 @@ def find_next_step(checks: Sequence[Check], outlook: Outlook | None) -> FollowUp
 
 
 def _step_that_continues(outlook: Outlook) -> FollowUp:
-    """Return how to continue the unfinished rollout.
-
-    Without its sentence, because the lock's check already describes the rollout.
-    """
+    """Leave out the sentence, which the lock's check already has."""
     unfinished = outlook.unfinished
     lead = unfinished.follow_up.lead
     has_nothing_to_start = unfinished.only_starts_nodes and not outlook.has_pending
@@ -99,14 +93,11 @@ def _step_that_continues(outlook: Outlook) -> FollowUp:
 def check_cluster(
     connections: Connections, spec: RolloutSpec, identity: ClusterIdentity
 ) -> tuple[Sequence[Check], Outlook | None]:
-    """Return the checks, and what a rollout could do next.
-
-    The first error ends the checks: it becomes a failed check, and the outlook is None.
-    """
+    """The first error becomes a failed check, and the outlook is None."""
     api = connections.api
     namespace = spec.namespace
     checks: list[Check] = []
-    # The check that an error fails, and its subject. Both change as the checks proceed.
+    # The check that an error fails, and its subject.
     check_name = CheckName.KUBECONFIG
     subject = api.server
     try:
@@ -133,13 +124,12 @@ def check_cluster(
 
 
 def _access_checks(api: ClusterApi, namespace: str, policy: Policy) -> Iterator[Check]:
-    """Check the permissions, the lock, and that the record and the memory can be written."""
     needed = apply_rights(namespace, policy)
     missing = missing_rights(needed, lambda right: with_retries(has_right, api, right))
     yield from cluster.right_checks(needed, missing)
     yield _lock_check(api, namespace)
     may_use_configmaps = not any(right.resource == "configmaps" for right in missing)
-    # Without that right, the storage checks would only repeat the failure.
+    # Without that right, these checks would repeat the failure.
     if may_use_configmaps:
         yield from _storage_checks(api, namespace)
 
@@ -197,9 +187,9 @@ def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
 
 
 def _plan_all_nodes(spec: RolloutSpec, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
-    """Plan also nodes without an update or with a held one: their next drain may be blocked."""
+    """Plan idle and held nodes too: their next drain may be blocked."""
     policy = spec.policy
-    # None: a pool takes `reboot_idle` from the policy.
+    # The pools then use the policy's `reboot_idle`.
     pools = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     policy_of_all = replace(
         policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools
@@ -212,7 +202,7 @@ def _planning_checks(
 ) -> Iterator[Check]:
     """Yield what keeps nodes out of the plan, or blocks their drains.
 
-    A host that reboots by itself has failed one of `checks_of_hosts`, so it is not reported again.
+    Hosts that reboot by themselves already failed one of `checks_of_hosts`.
     """
     yield from cluster.rival_checks(rival_blockers(snapshot.coordinators, snapshot.nodes))
     self_rebooting = {
@@ -220,13 +210,12 @@ def _planning_checks(
         for check in checks_of_hosts
         if check.check in _SELF_REBOOTING and check.verdict is Verdict.FAIL
     }
-    # What other reboot coordinators have set on the nodes.
     rival_marks = dict[str, Sequence[RivalMark]]()
     for node in snapshot.nodes:
         marks_on_node = list(marks_of_rivals(node))
         if marks_on_node:
             rival_marks[node.name] = marks_on_node
-    # Another coordinator or an upgrade also keeps these nodes out of the plan: report that.
+    # What else keeps these nodes out of the plan is reported instead.
     self_rebooting -= rival_marks.keys()
     self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
     yield from cluster.exclusion_checks(
@@ -242,7 +231,7 @@ def _lock_check(api: ClusterApi, namespace: str) -> Check:
         lock = read_lock(api, namespace)
         holder = lock.holder
         may_be_alive = bool(holder) and not lock.has_ended
-        # Watching takes seconds, until the holder's next renewal is due.
+        # Watching takes seconds.
         is_alive = may_be_alive and watch_for_holder(api, namespace)
     except ApiError as error:
         return cluster.unreadable_lock_check(subject, error)

@@ -34,7 +34,7 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
 
 
 def read_proven_versions(api: ClusterApi, settings: Settings) -> ProvenVersions | None:
-    """Return what other clusters have proved; None if no evidence is required."""
+    """Return what other clusters have proved; None if none is required."""
     if not settings.evidence.source:
         return None
     memory = read_memory(api, settings.lock.namespace)
@@ -42,7 +42,7 @@ def read_proven_versions(api: ClusterApi, settings: Settings) -> ProvenVersions 
 
 
 def read_and_remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersions | None:
-    """Like `read_proven_versions`, but store each document's time, so that no older one counts.
+    """Also store each document's time, so that no older one counts.
 
     Nothing is proven if the memory cannot be written.
     """
@@ -69,7 +69,6 @@ def read_and_remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersi
 
 
 def _read_documents(api: ClusterApi, settings: Settings, memory: Memory) -> ProvenVersions:
-    """Return what the signed documents prove, and why some do not count."""
     rules = evidence_rules(settings)
     accepted = list[Evidence]()
     problems = list[str]()
@@ -79,7 +78,7 @@ def _read_documents(api: ClusterApi, settings: Settings, memory: Memory) -> Prov
         except ValueError as error:
             problems.append(f"evidence {signed.origin}: {error}")
     accepted.sort(key=lambda document: document.made_at)
-    # Several documents about a version: the latest, which comes last, replaces the others.
+    # The latest document about a version comes last, and wins.
     documents = {document.version: document for document in accepted}
     return ProvenVersions(rules, documents, tuple(problems))
 
@@ -87,12 +86,12 @@ def _read_documents(api: ClusterApi, settings: Settings, memory: Memory) -> Prov
 def _accept_document(
     signed: SignedDocument, api: ClusterApi, settings: Settings, *, seen: Mapping[str, str]
 ) -> Evidence:
-    """Return the evidence, or raise `ValueError` with the reason why it does not count.
+    """Raise `ValueError` with the reason why a document does not count.
 
-    `seen` has, by version, the time of the latest document so far: older ones do not count.
+    Documents older than `seen`, the latest time by version, do not count.
     """
     rules = evidence_rules(settings)
-    # Never None: `evidence_rules` requires it.
+    # `evidence_rules` requires it.
     signers = settings.evidence.allowed_signers or Path()
     signature_problem = signed.problem or why_not_signed(signed, signers, rules.cluster)
     if signature_problem:

@@ -1,11 +1,9 @@
 """Runs a prepared plan, or rehearses it.
 
-    RolloutSpec   what the command was asked to do
-    FreshRun      a `PreparedRun` for a new rollout, and what else is shown
-    PreparedRun   the plan, its hosts, and what an earlier process left
-    ReadyRun      adds this process: its connections, graceful stop, gates and metrics
-
-From these, `assemble_rollout` makes a `Rollout`, which knows nothing of commands.
+RolloutSpec   what the command was asked to do
+FreshRun      a `PreparedRun` for a new rollout, and what else is shown
+PreparedRun   the plan, its hosts, and what an earlier process left
+ReadyRun      adds this process: its connections, graceful stop, gates and metrics
 """
 
 import secrets
@@ -66,12 +64,11 @@ class ReadyRun(Struct, frozen=True):
     connections: Connections
     stop: GracefulStop
     gate_ports: GatePorts
-    # Remembers the lock's earlier states, which show whether its holder is alive.
     watch: LeaseWatch | None = None
     # The run whose lock is taken over at once; empty for none.
     force_unlock: str = ""
     metrics: "Metrics | None" = None
-    # Remembers the notifications of earlier passes, which are not sent again.
+    # The notifications of earlier passes, which are not sent again.
     repeats: RepeatFilter | None = None
 
 
@@ -101,7 +98,7 @@ def reach_hosts(
 
 
 def new_process_token() -> str:
-    """Return a random name of this process: holder names of two containers can be the same."""
+    """Holder names of two containers can be the same."""
     return secrets.token_hex(8)
 
 
@@ -110,7 +107,7 @@ def new_graceful_stop(settings: Settings) -> GracefulStop:
 
 
 def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
-    """Return the exit code of apply and resume. `Pass._exit_code` is for operate."""
+    """For apply and resume. operate has `Pass._exit_code`."""
     was_stopped = ready_run.stop.is_due and result.not_started
     if was_stopped:
         return ExitCode.INTERRUPTED
@@ -122,14 +119,13 @@ def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
 
 
 def run_and_show(ready_run: ReadyRun) -> RunResult:
-    """Run the rollout, and show its progress and its summary."""
     prepared = ready_run.prepared
     plan = prepared.plan
     output = prepared.spec.settings.output
     if not prepared.has_something_to_do:
         return report_nothing_to_do(ready_run)
     began = wiring.system_clock().monotonic()
-    # A question before each wave must not be overwritten.
+    # A question must not be overwritten.
     asks_before_waves = ready_run.gate_ports.confirmation is not None
     display = progress_display(
         as_json=output.as_json,
@@ -179,7 +175,7 @@ def _observers_and_signals(
     """
     prepared = ready_run.prepared
     spec = prepared.spec
-    # The log of operate's pod outlives its files, so the journal's header is written there, too.
+    # The log of operate's pod outlives the journal file.
     lines_with_header = display if spec.unattended and isinstance(display, JsonLines) else None
     command: Command = "apply"
     if spec.unattended:
@@ -199,7 +195,7 @@ def _observers_and_signals(
         _run_notifications(ready_run) as notifier,
         gate_wiring.silences(spec.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
-        # The first is called first: alerts are silenced before others hear of a node's start.
+        # Silence alerts before others hear of a node's start.
         observers = _without_none(silences, journal, ready_run.metrics, display, notifier)
         _report_relaxed_rules(prepared, Reporter(observers, wiring.system_clock()))
         yield observers
@@ -245,9 +241,9 @@ def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer |
 
 
 def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
-    """Send the plan and an empty summary to the JSON lines, metrics and notifications.
+    """Send the plan and an empty summary to lines, metrics and notifications.
 
-    Unattended, the reasons are printed as well. Otherwise, the plan has shown them already.
+    Unattended, also print the reasons, which otherwise the plan has shown.
     """
     prepared = ready_run.prepared
     spec = prepared.spec
@@ -271,9 +267,7 @@ def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
 
 
 def _nothing_text(result: RunResult) -> str:
-    """Return `Nothing to do: no node is waiting for a reboot (left out: 2 excluded).`."""
     reasons = dict(result.left_out)
-    # The sentence already says it.
     reasons.pop(ExclusionReason.NO_UPDATE, None)
     left_out = f" (left out: {reason_counts(reasons)})" if reasons else ""
     return f"Nothing to do: no node is waiting for a reboot{left_out}."
@@ -286,7 +280,7 @@ def _report_relaxed_rules(prepared: PreparedRun, report: Reporter) -> None:
 
 
 def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_api_server: bool) -> ExitCode:
-    """Show what a run would do. With `asks_api_server`, the API server checks each write."""
+    """With `asks_api_server`, the API server checks each write."""
     rehearsed: Sequence[Rehearsal] = ()
     if asks_api_server:
         with show_progress("asking the API server about each write"):
@@ -314,10 +308,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_api_server: bool) -
 
 
 def write_lines_without_plan(*reasons: str) -> None:
-    """Write the JSON lines of a run that makes no plan: the reasons, then an empty summary.
-
-    Readers of JSON lines wait for the summary, which is always the last line.
-    """
+    """Write the reasons, then an empty summary, for which readers wait."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in reasons:
         report.notice(sentence)

@@ -1,5 +1,3 @@
-"""Runs a FleetLock server (`rollout.server`) until a signal stops it."""
-
 import os
 import socket
 import sys
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _require_library() -> None:
-    """Raise `RolloutError` if aiohttp, an optional dependency of rollout, is not installed."""
+    """Raise `RolloutError` if aiohttp, which is optional, is missing."""
     try:
         import_module("aiohttp")
     except ImportError as error:
@@ -72,7 +70,7 @@ def serve_fleetlock(settings: Settings) -> None:
         options = settings.fleetlock
         _check_certificate_files(options)
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
-        # Report a bad certificate before any thread is started.
+        # Report a bad certificate before any thread starts.
         listening.check_certificate()
         with running_service(context) as service:
             fleetlock_metrics.read_slots = lambda: context.slots.cached
@@ -94,7 +92,7 @@ def serve_fleetlock(settings: Settings) -> None:
 def _metrics_served(
     settings: Settings, collectors: Sequence["Collector"], is_ready: Callable[[], bool]
 ) -> Iterator[None]:
-    """In this context, serve metrics over HTTP, if the settings name an address."""
+    """Serve metrics over HTTP if the settings name an address."""
     from rollout.adapters.metrics import serve_metrics
     from rollout.cli.stages.web import RunPages
 
@@ -108,7 +106,7 @@ def _metrics_served(
 
 
 def _end_if_threads_hang() -> None:
-    """End the process even if a thread still waits for a hanging API server."""
+    """End the process even if a thread waits for a hanging API server."""
     from rollout.adapters.programs import kill_programs
 
     main_thread = threading.main_thread()
@@ -155,7 +153,6 @@ def _fleetlock_settings(settings: Settings) -> "ServerSettings":
 def _observers_of_run(
     settings: Settings, shared: Sequence[Observer], plan: RolloutPlan
 ) -> Iterator[Sequence[Observer]]:
-    """Yield the observers of one run: its journal, those that all runs share, notifications."""
     with (
         run_journal(plan, "fleetlock", settings) as journal,
         run_notifications(plan, settings, unattended=True) as notifier,

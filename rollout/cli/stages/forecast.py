@@ -24,7 +24,7 @@ from rollout.report.notifications import missed_deadline_note
 def forecast_and_report_lateness(
     api: ClusterApi, settings: Settings, plan: RolloutPlan, policy: Policy, *, covers_all: bool
 ) -> float | None:
-    """Return how many seconds after the deadline all nodes will be done.
+    """Return by how many seconds all nodes will miss the deadline.
 
     0 if in time, infinity for more than two years. None without a deadline, or if the plan is in
     time but does not cover all pending nodes. Warns if late, and notifies once for each deadline.
@@ -40,13 +40,13 @@ def forecast_and_report_lateness(
     end = finish_date(plan, schedule, _earliest_start(memory, now))
     is_late = end is None or end > deadline
     if plan.waves and is_late:
-        # A limit of 0 is never shown: messages about a late plan do not mention the limit.
+        # A limit of 0 is never shown.
         late = Finish(limit=0, plan=plan, at=end)
         missed = _report_missed_deadline(settings, late, memory, now)
         _store_missed_deadline(api, settings, memory, missed=missed)
         return (end - deadline).total_seconds() if end else float("inf")
     if not covers_all:
-        # The nodes outside this plan may still be late, so keep a stored delay.
+        # Other nodes may still be late, so keep a stored delay.
         return None
     _store_missed_deadline(api, settings, memory, missed=None)
     return 0
@@ -55,15 +55,14 @@ def forecast_and_report_lateness(
 def _store_missed_deadline(
     api: ClusterApi, settings: Settings, memory: Memory, *, missed: MissedDeadline | None
 ) -> None:
-    """Store the missed deadline for later passes; None removes it."""
+    """None removes the stored deadline."""
     if memory.missed_deadline != missed:
-        # Not worth failing the pass for.
         with suppress(ApiError):
             change_memory(api, settings.lock.namespace, partial(replace, missed_deadline=missed))
 
 
 def _earliest_start(memory: Memory, now: datetime) -> datetime:
-    """Return the end of a pause of all nodes, or `now`: a pause without an end may end any time."""
+    """Return the end of a pause of all nodes, or `now` without a known end."""
     pause_end = parse_timestamp(memory.pause.until) if memory.pause else None
     return max(now, pause_end or now)
 
@@ -77,7 +76,7 @@ def _report_missed_deadline(
     has_notified = False
     stored = memory.missed_deadline
     if stored and stored.by == finish_by:
-        # The pass that stored this deadline has notified of it, too.
+        # The pass that stored this deadline has notified.
         has_notified = True
         since = stored.since
     finish = timestamp(late.at) if late.at else ""

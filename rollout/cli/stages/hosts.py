@@ -29,8 +29,6 @@ from rollout.ports import ClusterApi, HostExecutor
 
 
 class Targets(Struct, frozen=True):
-    """The selected nodes, and what their hosts have answered."""
-
     selected: SelectedNodes
     hosts: Mapping[str, Host]
     observations: Mapping[str, HostObservation]
@@ -56,7 +54,7 @@ def ask_hosts(
 def ask_hosts_of(
     names: Container[str], connections: Connections, spec: RolloutSpec, nodes: Sequence[Node]
 ) -> Targets:
-    """Like `ask_hosts`, but select all nodes, and ask only the hosts of these `names`."""
+    """Select all nodes, but ask only the hosts of these `names`."""
     all_names = tuple(node.name for node in nodes)
     hosts = find_hosts(nodes, all_names, spec.settings.ssh)
     asked = {name: host for name, host in hosts.items() if name in names}
@@ -85,7 +83,7 @@ def _poll(
 
 
 def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
-    """Return the node that runs this process; None outside of the cluster, or if unknown.
+    """Return None outside of the cluster, or if unknown.
 
     Warns if rollout may drain that node, which would end this process.
     """
@@ -116,11 +114,11 @@ def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
-    """Return hosts by node, from the Ansible inventory or the Nodes' addresses.
+    """Return hosts from the Ansible inventory or the Nodes' addresses.
 
     Windows nodes and virtual nodes have no host. Warns of other nodes without one.
     """
-    # No key here: the shell uses the key of the settings if the inventory names none.
+    # The shell uses the settings' key if the inventory names none.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.read_ansible_inventory(ssh, defaults)
     if inventory is not None:
@@ -134,7 +132,7 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) ->
     if without_host:
         say(f"warning: no host is known for the Nodes {shortened(without_host)}")
     hosts = {name: matched[name] for name in supported_names if name in matched}
-    # The ssh that Ansible runs reads ssh_config itself.
+    # Ansible's ssh reads ssh_config itself.
     config = NO_FILE if ssh.executor is Executor.ANSIBLE else ssh.config
     return with_ssh_config(hosts, config, say, from_inventory=inventory is not None)
 

@@ -13,7 +13,7 @@ from rollout.report.runs.model import RunReport
 
 
 class NumberedRecord(NamedTuple):
-    """A record of a journal, and the number of its line, from 1."""
+    """A record and its line number, from 1."""
 
     line: int
     record: Record
@@ -21,19 +21,18 @@ class NumberedRecord(NamedTuple):
 
 STDIN = Path("-")
 OR_PATH = "You can also specify the path of a journal that `apply --set output.journal=FILE` wrote."
-# Begins with the empty prefix only.
 _WITHOUT_RUN = ""
 
 
 class RecordedRun(Struct, frozen=True):
     run: RunReport
     records: Sequence[NumberedRecord]
-    # How many lines of the journal could not be read.
+    # How many lines could not be read.
     damaged: int
 
 
 def read_recorded_run(path: Path, id_prefix: str = "") -> RecordedRun:
-    """Read the journal's latest run whose ID begins with `id_prefix`.
+    """Read the latest run whose ID begins with `id_prefix`.
 
     Raises `InputError` if there is none.
     """
@@ -45,7 +44,6 @@ def read_recorded_run(path: Path, id_prefix: str = "") -> RecordedRun:
         lines = tuple(journal.read_log(sys.stdin.buffer) if is_log else journal.read_lines(path))
     except OSError as error:
         raise InputError(f"cannot read the journal {origin}: {error.strerror}") from error
-    # A damaged line is None.
     damaged = lines.count(None)
     numbered = [
         NumberedRecord(number, record)
@@ -67,15 +65,14 @@ def _records_of_run(
 ) -> Sequence[NumberedRecord]:
     """Return the records of the latest run whose ID begins with `id_prefix`.
 
-    In the log of operate, records of a pass without a run count only if there is no run.
+    Records of operate's passes without a run count only if there is no run.
     """
     by_run: dict[str, list[NumberedRecord]] = {}
-    # The run to which the current record belongs.
     run_id = _WITHOUT_RUN
     for numbered in records:
         record_type = numbered.record.get("type")
         if record_type == "run":
-            # The header of a run. If the run is resumed, it moves to the end, as the latest.
+            # A resumed run moves to the end, as the latest.
             run_id = str(numbered.record.get("run", ""))
             by_run[run_id] = by_run.pop(run_id, [])
         elif record_type == "version":

@@ -19,10 +19,10 @@ from rollout.ports import ClusterApi
 
 
 def has_ended_here(lease: LeaseState) -> bool:
-    """Whether the process that holds the lock was on this machine, and has certainly ended.
+    """Whether the lock's holder was on this machine and certainly ended.
 
-    A process keeps its journal open until it ends. The Lease and the journal name the process by
-    the same random token, because process IDs of containers repeat.
+    A process keeps its journal open until it ends. The Lease and the journal name the process by a
+    random token, because process IDs of containers repeat.
     """
     # The holder is `user@machine/pid`.
     user_at_machine, _, _ = lease.holder.rpartition("/")
@@ -40,7 +40,7 @@ def has_ended_here(lease: LeaseState) -> bool:
     is_its_journal = bool(headers) and headers[-1].get("process") == lease.process
     if not is_its_journal:
         return False
-    # None if unknown, which proves nothing.
+    # None proves nothing.
     return is_being_written(path) is False
 
 
@@ -51,7 +51,7 @@ def read_lock(api: ClusterApi, namespace: str) -> LockSnapshot:
 
 
 def watch_for_holder(api: ClusterApi, namespace: str) -> bool:
-    """Return whether the lock's holder is alive. May wait until a renewal is due."""
+    """Return whether the holder lives. May wait until a renewal is due."""
     state = await_renewal(new_lease_watch(), lambda: with_retries(read_lease, api, namespace), say)
     return state is HolderState.ALIVE
 
@@ -63,7 +63,7 @@ def new_lease_watch() -> LeaseWatch:
 def refuse_if_locked(
     api: ClusterApi, namespace: str, watch: LeaseWatch | None = None
 ) -> LeaseWatch | None:
-    """Raise `LockedError` if a living process holds the lock. May wait until a renewal is due.
+    """Raise `LockedError` if the holder lives. May wait for a renewal.
 
     Otherwise return `watch`, or a new one, which has seen the Lease, so that the lock can be taken
     sooner later. Return None without the right to read the Lease.
@@ -78,7 +78,7 @@ def refuse_if_locked(
             raise
         # A later check reports the missing right.
         return None
-    # A state of UNKNOWN is no reason to refuse: `LeaseLock` waits until the holder is gone.
+    # `LeaseLock` waits for a holder whose state is UNKNOWN.
     if state is HolderState.ALIVE:
         lock = read_lock(api, namespace)
         raise locked_error(lock.lease, namespace, age=lock.age if lock.has_exact_age else None)

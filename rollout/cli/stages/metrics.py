@@ -28,14 +28,12 @@ _LAST_DELIVERY_SECONDS = 5.0
 
 
 class MeasuredCode(Struct):
-    """The exit code of an attempt, which sets it."""
-
     code: ExitCode = ExitCode.OK
 
 
 @contextmanager
 def measure_attempt(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
-    """Report this context to the metrics as one attempt, with the exit code that it ends with.
+    """Count this context as one attempt.
 
     The context sets the code, or raises an error, from which the code follows.
     """
@@ -59,10 +57,9 @@ def measure_attempt(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
 def deliver_metrics(
     settings: Settings, api_server: str, *, serves: bool = False
 ) -> "Iterator[Metrics | None]":
-    """Deliver metrics in this context. Yield None if the settings name no receiver.
+    """Deliver metrics in this context. Yield None if there is no receiver.
 
-    The address of the `api_server` is the cluster's default name. With `serves`, also serve the
-    metrics over HTTP.
+    `api_server` is the cluster's default name. With `serves`, also serve the metrics over HTTP.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
@@ -100,9 +97,8 @@ def deliver_metrics(
 
 
 def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
-    """Return a function that writes the metrics. Its first call keeps those already in the file."""
+    """The first call keeps the metrics that are already in the file."""
 
-    # Cached, so that it runs once.
     @cache
     def take_over_earlier_metrics() -> None:
         with suppress(Exception):
@@ -122,7 +118,6 @@ def observe_cluster(
     observations: Mapping[str, HostObservation],
     snapshot: ClusterSnapshot,
 ) -> None:
-    """Update the metrics, if there are any, from what was read of the cluster and its hosts."""
     if metrics is None:
         return
     metrics.observe_memory(snapshot.memory)
@@ -134,7 +129,7 @@ def observe_cluster(
 
 
 def cluster_name(settings: Settings, api_server: str) -> str:
-    """Return `prod`, or the API server's address, such as `10.0.0.1:6443`."""
+    """Return the name in the settings, or the API server's address."""
     if settings.cluster.name:
         return settings.cluster.name
     parts = urlsplit(api_server)
@@ -147,7 +142,7 @@ def cluster_name(settings: Settings, api_server: str) -> str:
 def deliver_changes(
     place: str, deliver: Callable[[], None], count_changes: Callable[[], int]
 ) -> Iterator[None]:
-    """Deliver the metrics every few seconds, if they have changed, and at the end.
+    """Deliver changed metrics every few seconds, and at the end.
 
     The first failure prints a warning with the `place`, which must not be secret.
     """
@@ -165,9 +160,9 @@ def deliver_changes(
         delivered_changes = 0
         has_ended = False
         while not has_ended:
-            # When it has ended, deliver a last time before leaving the loop.
+            # Deliver a last time at the end.
             has_ended = clock.wait(ended, _SECONDS_BETWEEN_DELIVERIES)
-            # Counted before the delivery, which may miss a change that happens meanwhile.
+            # Changes during the delivery may be missed, so count before it.
             changes = count_changes()
             try:
                 if changes != delivered_changes:

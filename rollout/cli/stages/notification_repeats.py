@@ -5,9 +5,9 @@ from rollout.model.notification import Note
 
 
 class RepeatFilter(Struct):
-    """Detects a notification that repeats the last one of the previous pass."""
+    """Detects a notification that repeats the previous pass's last one."""
 
-    # The last notification of the previous and of this pass, without its time and run.
+    # The last note of each pass, without its time and run.
     previous: Note | None = None
     current: Note | None = None
 

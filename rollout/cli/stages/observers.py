@@ -42,7 +42,7 @@ _PAST_RUNS = 10
 
 
 def past_durations(cluster: ClusterIdentity) -> PastDurations:
-    """Return how long steps took in this cluster, from this machine's latest journals."""
+    """Read this machine's latest journals of the cluster."""
     try:
         oldest_first = sorted(list_journals(), key=lambda path: path.stat().st_mtime)
         latest = oldest_first[-_PAST_RUNS:]
@@ -53,7 +53,7 @@ def past_durations(cluster: ClusterIdentity) -> PastDurations:
 
 @dataclass(slots=True)
 class _Journal:
-    """An observer that writes events to the journal. If writing fails, it warns once and stops.
+    """Writes events to the journal. If that fails, it warns once and stops.
 
     Until this process holds the lock, another may own the file, so events are kept in memory.
     """
@@ -77,7 +77,6 @@ class _Journal:
                 say(f"warning: the journal {self.path} can no longer be written: {error.strerror}")
 
     def _write(self, event: StepEvent) -> None:
-        # Writing has failed before.
         if self.file is None:
             return
         self.unwritten_records.append(journal_record(event_line(event)))
@@ -130,7 +129,7 @@ def run_journal(
 
 
 def record_abort(aborted: Aborted) -> None:
-    """Write that the run was aborted to its journal, if that is on this machine."""
+    """Record the abort in the run's journal, if that is on this machine."""
     path = journal_of(aborted.run_id) if is_run_id(aborted.run_id) else None
     if path is None or not path.exists():
         return
@@ -154,8 +153,6 @@ def record_abort(aborted: Aborted) -> None:
 
 @dataclass(slots=True)
 class _Notifier:
-    """An observer that sends notifications of a run."""
-
     note_maker: NoteMaker
     outbox: Outbox
     events: frozenset[NotifyEvent]
@@ -189,7 +186,7 @@ def run_notifications(
     unattended: bool = False,
     repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that sends notifications; None if the settings name no URL.
+    """Yield an observer that sends notifications, or None without URLs.
 
     An error in this context is sent, too. Leaving the context waits some seconds for deliveries.
     """
@@ -223,7 +220,7 @@ def run_notifications(
 
 
 def notify_of_failed_pass(error: RolloutError, settings: Settings, repeats: RepeatFilter) -> None:
-    """Send the error, unless it repeats the last notification of the previous pass."""
+    """Send the error, unless it repeats the previous pass's last note."""
     note = replace(error_note(error), next="rollout doctor")
     is_repeated = repeats.is_repeated(note)
     repeats.add(note)

@@ -50,24 +50,24 @@ _POLL_SECONDS = 2.0
 
 
 class Operation(Struct):
-    """All passes of one operate process, and what they share.
+    """The passes of one operate process, and what they share.
 
-    A pass reads the cluster, and starts or resumes a rollout if nodes are pending. A pass that
-    cannot start nodes now is skipped: that is no error, because a later pass can.
+    A pass starts or resumes a rollout if nodes are pending. If it cannot start nodes now, it is
+    skipped, which is no error.
     """
 
     settings: CommandSettings
-    # Each pass has its own stop, because the deadline of a pass must not end the process.
+    # A pass's deadline must not end the process, so each pass has its own stop.
     process_stop: GracefulStop
     metrics: "Metrics | None"
-    # Another process makes the next pass, so this one does not move its own pod.
+    # Another process makes the next pass, so this one does not move its pod.
     once: bool = False
-    # Remembers the lock's earlier states, between passes too.
+    # Keeps the lock's earlier states between passes.
     watch: LeaseWatch = field(default_factory=new_lease_watch)
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def run_once(self) -> ExitCode:
-        """Plan, and reboot the pending nodes; return the exit code of --once.
+        """Return the exit code of --once.
 
         Raises what `apply` raises, except the errors that only skip the pass.
         """
@@ -80,11 +80,11 @@ class Operation(Struct):
         self.repeats.begin_pass()
         with measure_attempt(self.metrics) as measured:
             try:
-                # Read again, because the calendar file may have changed since the last pass.
+                # The calendar file may have changed since the last pass.
                 policy = policy_of(settings)
                 spec = RolloutSpec(settings, selection_of(settings), policy, Unattended())
                 connections = connect(settings)
-                # `Rollout.run` takes the lock, after planning.
+                # Fail early: `Rollout.run` takes the lock only after planning.
                 refuse_if_locked(connections.api, spec.namespace, self.watch)
                 # Imported late: a pass that ends here does not need it.
                 from rollout.cli.stages.operate_pass import Pass
@@ -95,7 +95,7 @@ class Operation(Struct):
             except InterruptedRunError as error:
                 measured.code = self.skip_pass(error.message)
                 was_stopped_by_signal = stop.is_requested
-                # Otherwise its deadline stopped the pass, which is no error.
+                # A stop by the deadline is no error.
                 if was_stopped_by_signal:
                     measured.code = ExitCode.INTERRUPTED
             except RolloutError as error:
@@ -106,13 +106,13 @@ class Operation(Struct):
                     notify_of_failed_pass(error, settings, self.repeats)
                 raise
             finally:
-                # A signal during `Pass.run` stops only the pass. It is meant for the process, too.
+                # A signal during `Pass.run` is meant for the process, too.
                 if stop.is_requested:
                     self.process_stop.request()
         return measured.code
 
     def skip_pass(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
-        """Report why this pass starts no node. Returns OK, because that is no error."""
+        """Report why this pass starts no node. That is no error."""
         if self.metrics:
             self.metrics.skip_attempt()
         if self.settings.output.as_json:
@@ -124,37 +124,36 @@ class Operation(Struct):
         return ExitCode.OK
 
     def run_until_stopped(self, ignore_signals: Callable[[], None]) -> None:
-        """Run passes until the process has to stop. `ignore_signals` then protects its end."""
+        """Run passes. `ignore_signals` then protects the process's end."""
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
             while not self.process_stop.is_due:
-                # After a pass longer than --every, the next one follows at once.
+                # A pass longer than --every is followed at once.
                 next_pass_at = clock.monotonic() + self.settings.operate.every
                 try:
-                    # Its exit code is not needed: the metrics have it.
+                    # The metrics have its exit code.
                     self.run_once()
                 except BrokenPipeError:
-                    # Nobody reads the output any more.
                     raise
                 except Exception as error:  # noqa: BLE001 - the next pass may succeed
                     failures.report_error(error, verbose=bool(self.settings.output.verbose))
                 self._await_next_pass(clock, next_pass_at)
-            # In the context that suppresses a KeyboardInterrupt, because one may come right now.
+            # A KeyboardInterrupt may come right now, which this context suppresses.
             ignore_signals()
-        # Again, because a KeyboardInterrupt in the loop skips the first call.
+        # A KeyboardInterrupt in the loop skips the first call.
         ignore_signals()
         say("stopped on request: no more passes will run")
 
     def _await_next_pass(self, clock: Clock, next_pass_at: float) -> None:
         """Wait until the next pass is due and the lock is free.
 
-        Or, earlier, until another process's Lease expires, so that a pass resumes its nodes in
-        flight. A Lease that had expired before the last pass does not count: the pass has tried it.
+        Or until another process's Lease expires, so that a pass resumes its nodes in flight. A
+        Lease that had expired before the last pass does not count: the pass has tried it.
         """
         watch = self.watch
         lease_before = watch.expired_version
         api: ClusterApi | None = None
-        # Without a connection, just wait: the pass has reported it.
+        # The pass has reported a missing connection.
         with suppress(RolloutError):
             api = wiring.cluster_api(self.settings)
         while not self.process_stop.is_due:
@@ -163,7 +162,7 @@ class Operation(Struct):
             if is_lock_free and clock.monotonic() >= next_pass_at:
                 return
             has_newly_expired = watch.expired_version not in (None, lease_before)
-            # An unread Lease may have been renewed meanwhile.
+            # An unread Lease may have been renewed.
             if has_newly_expired and has_read_lease:
                 return
             clock.wait(self.process_stop, _POLL_SECONDS)

@@ -1,9 +1,3 @@
-"""One unattended pass: it resumes an earlier one, then starts a new rollout.
-
-It leaves rollouts of people and of FleetLock alone. `docs/architecture.md`, "How operate runs",
-lists its steps.
-"""
-
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -68,23 +62,20 @@ _NOTIFY_OF_WAITING_AFTER = timedelta(days=1)
 
 
 class _Course(Enum):
-    """What a pass does about an unfinished rollout."""
-
     RESUME = auto()
     # To the person or the FleetLock server that started it.
     LEAVE = auto()
-    # If nodes may start, a new rollout takes over its remaining nodes.
+    # By a new rollout, if nodes may start.
     REPLACE = auto()
 
 
 class Pass(Struct, frozen=True):
-    """One pass of operate: resume its own unfinished rollout, then start a new one.
+    """Resumes operate's unfinished rollout, then starts a new one.
 
-    If a person or a FleetLock server started the unfinished rollout, operate leaves it to them,
-    and starts nothing. A pass that may start no node now is skipped, after a forecast.
+    Leaves rollouts of a person or a FleetLock server alone, and then starts nothing. A pass that
+    may start no node now is skipped, after a forecast. See `docs/architecture.md`.
     """
 
-    # Has what outlives a pass: lock watch, metrics and earlier notifications.
     operation: "Operation"
     connections: Connections
     spec: RolloutSpec
@@ -103,19 +94,18 @@ class Pass(Struct, frozen=True):
                 result = self._resume_rollout(unfinished)
                 if not result.complete or self.stop.is_due:
                     return self._exit_code(result)
-                # All its nodes are done, but others may be pending by now.
             # REPLACE needs nothing here: the new rollout takes over the remaining nodes.
-        # Asked here even after `_choose_course`, because a resumed rollout may have taken hours.
+        # Asked again, because a resumed rollout may have taken hours.
         why_none_may_start = self._why_none_may_start()
         if why_none_may_start is not None:
             return self._forecast_and_skip(why_none_may_start)
         return self._exit_code(self._start_rollout())
 
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
-        """Decide about a rollout that has not ended, or has nodes left to reboot.
+        """Decide about a rollout that has not ended, or has nodes left.
 
-        Its record in the cluster has its plan. Raises `BlockedError` if the record is garbled, or
-        lost although started nodes need it. `unclear` nodes have marks that are not understood.
+        Raises `BlockedError` if the record, which has the plan, is garbled, or lost although
+        started nodes need it. `unclear` nodes have marks that are not understood.
         """
         needs_no_record = is_of_fleetlock(unfinished) or unfinished.is_aborted
         is_record_lost = unfinished.record.is_missing and not needs_no_record
@@ -131,7 +121,7 @@ class Pass(Struct, frozen=True):
             may_be_in_progress = has_work and may_have_begun(unfinished.run_id, nodes)
             return _Course.LEAVE if may_be_in_progress else _Course.REPLACE
         has_started_nodes = unfinished.in_flight or unfinished.unclear
-        # Started nodes are finished at any time, even outside of windows.
+        # Started nodes are finished even outside of windows.
         if has_started_nodes:
             return _Course.RESUME
         may_start_nodes = has_work and self._why_none_may_start() is None
@@ -154,7 +144,7 @@ class Pass(Struct, frozen=True):
         run = prepare_resumption(
             self.connections, spec, unfinished, metrics=self.operation.metrics, proven=proven
         )
-        # The windows of today's policy, because later passes start the other nodes in them.
+        # Later passes start the other nodes in today's windows.
         self._forecast_end(run.plan, self.spec.policy, covers_all=False)
         return self._execute(run, gates)
 
@@ -166,8 +156,7 @@ class Pass(Struct, frozen=True):
             self.connections,
             spec,
             self.operation.metrics,
-            # A person who stops a rollout with a signal does not stop operate, too. For that, there
-            # are pauses and abort.
+            # A person who stops a rollout does not stop operate; pauses and abort do.
             may_replace_stopped=True,
             proven=proven,
         )
@@ -180,7 +169,7 @@ class Pass(Struct, frozen=True):
         return self._execute(run, gates)
 
     def _notify_of_waiting(self, unfinished: Unfinished, reason: str) -> None:
-        """Notify once, after a day, that a person's rollout keeps operate from starting nodes."""
+        """Notify once, after a day, that a person's rollout holds up operate."""
         api = self.connections.api
         started = parse_timestamp(unfinished.record.started_at)
         now = api.server_time()
@@ -197,7 +186,7 @@ class Pass(Struct, frozen=True):
             change_memory(api, self.spec.namespace, remember)
 
     def _why_none_may_start(self) -> str | None:
-        """Return why no node may start: a pause of all, the windows or an abort. None if nodes may.
+        """Return which pause, window or abort keeps all nodes from starting, or None.
 
         Reads the memory, for the metrics too. Raises `BlockedError` if it cannot be read.
         """
@@ -205,7 +194,7 @@ class Pass(Struct, frozen=True):
         memory = read_memory(api, self.spec.namespace)
         if self.operation.metrics:
             self.operation.metrics.observe_memory(memory)
-        # If the right to read it is missing, `prepare_fresh` reports that, with all missing rights.
+        # `prepare_fresh` reports all missing rights.
         if not memory.denied:
             require_readable_memory(memory)
         schedule = Schedule.of(self.spec.policy.gates.windows)
@@ -215,7 +204,7 @@ class Pass(Struct, frozen=True):
         return why_aborted(memory) or None
 
     def _forecast_and_skip(self, reason: str) -> ExitCode:
-        """Skip the pass. With a deadline, plan anyway, to tell whether nodes will be late."""
+        """With a deadline, plan anyway, to tell whether nodes will be late."""
         spec = self.spec
         if spec.settings.operate.finish_by:
             try:
@@ -235,13 +224,13 @@ class Pass(Struct, frozen=True):
         return self.operation.skip_pass(reason)
 
     def _with_stricter_rules(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Unfinished:
-        """Limit an unattended rollout to the stricter of its own and today's settings.
+        """Apply the stricter of the rollout's and today's settings.
 
         If today's settings name a missing node, no more nodes are started.
         """
         if not unfinished.record.unattended:
             return unfinished
-        # Started nodes are finished even if they are not among these.
+        # Started nodes are finished anyway.
         names: Sequence[str] = ()
         try:
             names = select(nodes, self.connections.api, self.spec.selection).names
@@ -257,9 +246,9 @@ class Pass(Struct, frozen=True):
         return proven
 
     def _connect_gates(self, policy: Policy) -> GatePorts:
-        """Connect to the Prometheus of the settings only, never to one that a record names.
+        """Connect to the settings' Prometheus, never to one of a record.
 
-        If the policy of a record names another, `PolicyGates` starts no node.
+        If a record's policy names another, `PolicyGates` starts no node.
         """
         settings = self.spec.settings
         alerts = policy.gates.alerts
@@ -283,7 +272,7 @@ class Pass(Struct, frozen=True):
         )
         result = execute.run_and_show(ready_run)
         own_node = run.targets.own_node
-        # The node of this process was deferred. From another node, the next pass can reboot it.
+        # From another node, the next pass can reboot this process's node.
         if own_node is not None and result.deferred and not operation.once:
             self._move_own_pod(own_node, run.plan.policy.drain)
         return result
@@ -303,12 +292,12 @@ class Pass(Struct, frozen=True):
         if result.failed or not are_all_deferred:
             return ExitCode.PARTIAL
         is_rest_for_later = all(node.is_for_later for node in result.not_started)
-        # Due by its deadline: a stop that a signal requested has returned above.
+        # A stop that a signal requested has returned above.
         is_past_deadline = self.stop.is_due
         return ExitCode.OK if is_rest_for_later or is_past_deadline else ExitCode.PARTIAL
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
-        """Warn if the plan ends after the deadline. `covers_all`: it has all pending nodes."""
+        """Warn if late. `covers_all`: the plan has all pending nodes."""
         seconds_late = forecast_and_report_lateness(
             self.connections.api, self.spec.settings, plan, policy, covers_all=covers_all
         )
@@ -317,7 +306,7 @@ class Pass(Struct, frozen=True):
 
 
 def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    """Whether a node that the rollout has not started is still in the boot that was planned."""
+    """Whether an unstarted node is still in the boot that was planned."""
     boot_ids = {node.name: node.boot_id for node in nodes}
     untouched = unfinished.untouched_nodes
     return any(boot_ids.get(planned.name) == planned.boot_id for planned in untouched)

@@ -61,7 +61,7 @@ class PreparedRun(Struct, frozen=True):
 
     @property
     def defers_own_node(self) -> bool:
-        """Whether another process must reboot this process's node; see `model.own_node`."""
+        """Whether another process must reboot this process's node."""
         return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
@@ -74,7 +74,7 @@ def inputs_of(
     return PlanInputs(
         snapshot=snapshot,
         observations=targets.observations,
-        # The plan lists excluded nodes, too, with the reason.
+        # The plan lists excluded nodes, too.
         selected=targets.selected.before_exclude,
         selection=spec.selection,
         policy=spec.policy,
@@ -103,7 +103,7 @@ def prepare(
     targets: Targets,
     proven: ProvenVersions | None = None,
 ) -> PreparedRun:
-    """Make a plan. A saved plan is used instead, with the blockers and warnings of today.
+    """Make a plan, or use a saved one with today's blockers and warnings.
 
     Raises `StalePlanError` if the saved plan no longer matches the cluster.
     """
@@ -117,8 +117,6 @@ def prepare(
 
 
 class FreshRun(Struct, frozen=True):
-    """A prepared new rollout, and what else is shown before it starts."""
-
     prepared: PreparedRun
     snapshot: ClusterSnapshot
     # The ended rollout whose remaining nodes this run takes over.
@@ -133,7 +131,7 @@ def prepare_fresh(
     may_replace_stopped: bool,
     proven: ProvenVersions | None = None,
 ) -> FreshRun:
-    """Plan a new rollout. Raises an error if none may start, such as `LockedError`.
+    """Plan a new rollout, or raise why none may start, as `LockedError` does.
 
     `may_replace_stopped`: whether it may take over the nodes of a rollout that was stopped.
     """
@@ -142,7 +140,7 @@ def prepare_fresh(
     refusals.refuse_without_rights(api, namespace, spec.policy, unattended=spec.unattended)
     with_jobs = spec.policy.drain.completion.is_used
     snapshot = read_cluster(api, namespace, warns=False, with_jobs=with_jobs)
-    # Raises an error, which is why `read_cluster` does not warn.
+    # This raises an error, so `read_cluster` need not warn.
     require_readable_memory(snapshot.memory)
     replaced = refusals.find_replaced_rollout(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
@@ -153,7 +151,7 @@ def prepare_fresh(
 
 
 def load_saved(file: Path) -> RolloutPlan:
-    """Read a saved plan. Raises `PlanFileError` unless the file is exactly as it was saved."""
+    """Raise `PlanFileError` unless the file is exactly as it was saved."""
     try:
         content = read_input(file, most=LARGEST_DOCUMENT, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
@@ -178,7 +176,6 @@ def _require_fresh(saved: RolloutPlan, inputs: PlanInputs) -> None:
 
 
 def _difference_lines(differences: Iterable[Difference]) -> list[str]:
-    """Return a line for each kind of change, with its nodes."""
     by_change = grouped((difference.change, difference) for difference in differences)
     lines = list[str]()
     for change, same_changes in by_change.items():
@@ -191,9 +188,8 @@ def _difference_lines(differences: Iterable[Difference]) -> list[str]:
 
 
 def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield warnings, which name a rule by its flag, or by its setting if it has none."""
+    """Yield warnings, which name a rule by its flag or else its setting."""
     spread_labels = [policy.spread_by, *(pool.spread_by for pool in policy.pools)]
-    # Each label once, in order.
     for label in dict.fromkeys(spread_labels):
         has_label = any(label in node.labels for node in nodes)
         if label and not has_label:

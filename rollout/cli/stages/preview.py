@@ -49,10 +49,9 @@ _DATE = "%a %Y-%m-%d %H:%M %Z"
 
 class Preview(Struct, frozen=True):
     plan: RolloutPlan
-    # When the plan ends with the limit that --finish-by chose, None without --finish-by.
+    # When the plan ends with the limit of --finish-by, None without --finish-by.
     finish: Finish | None
     blockers: Sequence[Blocker]
-    # Whether no limit finishes the plan by the date of --finish-by.
     is_late: bool
 
     @property
@@ -70,27 +69,26 @@ def complete_inputs(
 
 
 def write_copy(file: Path, inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> None:
-    """Save the API server's answers and the hosts' for a lab."""
+    """Save the API server's and the hosts' answers for a lab."""
     write_whole(file, cluster_copy(inputs, answers, anonymous=anonymous))
     say(f"to rehearse it, run: rollout lab up --like {shell_word(str(file))}")
 
 
 def make_preview(inputs: PlanInputs, finish_by: datetime | None, allow: Container[str]) -> Preview:
-    """Make a plan. With `finish_by`, use the smallest limit of unavailable nodes that meets it."""
+    """With `finish_by`, use the smallest unavailable limit that meets it."""
     if finish_by is None:
         plan = make_plan(inputs)
         return Preview(plan, None, blockers_not_allowed(plan, allow), is_late=False)
     with show_progress("looking for the smallest --max-unavailable"):
         finish = smallest_limit(inputs, finish_by)
     say(_finish_text(finish, finish_by))
-    # Make the plan again with its limit, because the search printed no warnings.
+    # The search printed no warnings, so plan again with its limit.
     plan = make_plan(replace(inputs, policy=finish.plan.policy))
     is_late = not finish.is_by(finish_by)
     return Preview(plan, finish, blockers_not_allowed(plan, allow), is_late=is_late)
 
 
 def _finish_text(finish: Finish, finish_by: datetime) -> str:
-    """Return which --max-unavailable finishes by the date, or why none does."""
     if not finish.plan.waves:
         return "nothing to do"
     day = f"{finish_by.astimezone():{_DATE}}"
@@ -105,7 +103,6 @@ def _finish_text(finish: Finish, finish_by: datetime) -> str:
 
 
 def _apply_command(spec: RolloutSpec, saved_to: Path | None, finish: Finish | None) -> str:
-    """Return the command that runs the plan: `rollout apply --max-unavailable 3`."""
     if saved_to is not None:
         return f"rollout apply {shell_word(str(saved_to))}"
     command = "rollout apply"
@@ -125,7 +122,7 @@ def show_preview(
 ) -> None:
     """Print the plan, and the command that comes next.
 
-    Another rollout may have to be continued first: then the plan cannot run yet, and says so.
+    If another rollout must be continued first, the plan says so.
     """
     plan = preview.plan
     run_command = _apply_command(spec, saved_to, preview.finish) if preview.is_runnable else ""
@@ -153,9 +150,9 @@ def show_preview(
 def _next_command(
     plan: RolloutPlan, settings: CommandSettings, follow_up: FollowUp, run_command: str
 ) -> str:
-    """Return what continues the unfinished rollout, else what runs or explains the plan.
+    """Return what continues the unfinished rollout, else runs or explains the plan.
 
-    `follow_up` is about the unfinished rollout. `run_command` runs the plan; empty if nothing can.
+    `follow_up` is about the unfinished rollout. `run_command` is empty if nothing can run.
     """
     # A lead is a condition, such as "After fixing web-1".
     can_continue_now = not follow_up.lead
@@ -176,7 +173,7 @@ def write_plan(
 
 
 def plan_exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
-    """Without `detailed`, only blockers, a missed date or no reachable host are errors."""
+    """If not `detailed`, only blockers, lateness or no hosts are errors."""
     plan = preview.plan
     if preview.blockers or preview.is_late:
         return ExitCode.BLOCKED
@@ -193,7 +190,7 @@ def plan_exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
 
 
 def show_saved(file: Path, settings: CommandSettings) -> None:
-    """Print a saved plan as it is, without looking at the cluster."""
+    """Print a saved plan without looking at the cluster."""
     settings.refuse_typed_settings(PLANNED, why=NOT_WITH_SAVED, hint="Drop them.")
     plan = load_saved(file)
     blocked = blocked_line(plan.blockers)
@@ -224,16 +221,12 @@ def show_explanation(name: str, spec: RolloutSpec, inputs: PlanInputs) -> None:
 
 
 def cluster_copy(inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> bytes:
-    """Return a document that is enough to make the same plan elsewhere.
-
-    It has the API server's answers, and how long pods and reboots take in this cluster.
-    """
-    # The key of the hashes that replace names and labels. It is not kept, so they stay hidden.
+    """Return the answers and durations from which the same plan can be made."""
+    # Hashes replace names and labels; their key is not kept.
     key = secrets.token_bytes(32) if anonymous else b""
     snapshot = inputs.snapshot
     drain = inputs.policy.drain
     pace = Pace.of(snapshot.nodes, inputs.past, snapshot.pods)
-    # How long the pods of each owner take to end and to start.
     seconds_by_owner = dict[str, tuple[int, int]]()
     for uid, grace in _longest_grace_by_owner(snapshot.pods, drain).items():
         ending = pace.ending_seconds_of((uid,), grace)
@@ -252,7 +245,6 @@ def _longest_grace_by_owner(pods: Sequence[Pod], drain: DrainPolicy) -> Mapping[
     longest_by_owner = dict[str, int]()
     for pod in pods:
         belongs_to_its_node = pod.owner and pod.owner.kind in ("DaemonSet", "Node")
-        # Such pods are not evicted.
         if not pod.owner or belongs_to_its_node:
             continue
         longest = longest_by_owner.get(pod.owner.uid, 0)

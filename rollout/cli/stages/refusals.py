@@ -37,7 +37,7 @@ def _overriding_word(blocker: Blocker) -> Allow | None:
     """Return the value of --allow that overrides this blocker, or None."""
     match blocker.kind:
         case BlockerKind.RIVAL:
-            # Coordinators are allowed by name when the plan is made.
+            # Coordinators are allowed by name when planning.
             return None
         case BlockerKind.CONTROL_PLANE_UNHEALTHY | BlockerKind.STORAGE_UNHEALTHY:
             return Allow.UNHEALTHY
@@ -89,13 +89,13 @@ def _needed_rights(
     namespace: str, policy: Policy, *, unattended: bool, has_nodes_in_flight: bool
 ) -> Sequence[Right]:
     if has_nodes_in_flight:
-        # Without the rights for gates and the memory, the nodes in flight can still be finished.
+        # Gates and the memory are not needed to finish nodes in flight.
         rights = apply_rights(namespace, replace(policy, gates=GatePolicy()))
         return [right for right in rights if not right.optional and not _is_of_memory(right)]
     rights = apply_rights(namespace, policy)
     needed = [right for right in rights if not right.optional]
     if unattended:
-        # If the memory could not be written, a bad version would cost a node each night.
+        # Without the memory, a bad version would cost a node each night.
         needed += [right for right in rights if right.optional and _is_of_memory(right)]
     return needed
 
@@ -107,7 +107,7 @@ def _is_of_memory(right: Right) -> bool:
 def find_replaced_rollout(
     api: ClusterApi, namespace: str, nodes: Sequence[Node], *, may_replace_stopped: bool
 ) -> Unfinished | None:
-    """Return the ended rollout whose remaining nodes the next rollout takes over, or None.
+    """Return the ended rollout whose remaining nodes are taken over, or None.
 
     Raises `LockedError` if a rollout has to be resumed or undone first, and `BlockedError` if that
     is unknown.
@@ -129,8 +129,8 @@ def find_replaced_rollout(
 def _refuse_if_begun(
     api: ClusterApi, namespace: str, unfinished: Unfinished, nodes: Sequence[Node]
 ) -> None:
-    """Raise `LockedError` unless the rollout was killed before it started anything."""
-    # None if unknown, which alone is no reason to refuse.
+    """Raise `LockedError` if the rollout started anything."""
+    # An unknown state, None, is no reason to refuse.
     alive = read_lock(api, namespace).alive
     if alive or unfinished.is_garbled or may_have_begun(unfinished.run_id, nodes):
         hint = f"If no process is working on it: {commands_clause(unfinished)}."
@@ -140,7 +140,7 @@ def _refuse_if_begun(
 
 
 def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
-    """Raise `BlockedError` if slots are unreadable, because their hosts may be rebooting."""
+    """Raise `BlockedError` for unreadable slots: hosts may be rebooting."""
     try:
         with_retries(read_slots, api, namespace)
     except NotUnderstoodError as error:
@@ -154,7 +154,7 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
             ),
         ) from error
     except ApiError as error:
-        # The right to read slots is optional: marks on Nodes also show FleetLock's nodes in flight,
+        # The right to read slots is optional: Nodes' marks also show FleetLock's nodes in flight,
         # for which the caller has refused already.
         if not error.is_forbidden:
             raise
@@ -180,10 +180,10 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
 
 
 def warn_of_blocked_rest(plan: RolloutPlan, allow: Container[str]) -> RestBlocked | None:
-    """If the rest of a rollout is blocked, warn that only started nodes will be finished.
+    """Warn if a rollout's rest is blocked: only started nodes are finished.
 
-    Returns why, or None if nothing blocks.
-    Raises `BlockedError` for another coordinator, which may have taken over these nodes.
+    Returns why, or None. Raises `BlockedError` for another coordinator, which may have taken over
+    these nodes.
     """
     blockers = blockers_not_allowed(plan, allow)
     if any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
@@ -198,7 +198,7 @@ def warn_of_blocked_rest(plan: RolloutPlan, allow: Container[str]) -> RestBlocke
 
 
 def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
-    """Raise `BlockedError` for another cluster's record, which a restored backup may contain."""
+    """Raise `BlockedError` for a record of another cluster, as in a backup."""
     plan = unfinished.record.plan
     if plan is None:
         return

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 
-# These may differ from the rules of the interrupted rollout, besides `TIMEOUTS`.
+# May differ from the interrupted rollout's rules, as `TIMEOUTS` may.
 _CHANGEABLE_SETTINGS = ("nodes.allow", "nodes.skip")
 _ACCEPTED_BY_ALLOW = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 
@@ -47,7 +47,7 @@ def nothing_to_resume_text(unfinished: Unfinished | None) -> str:
 
 
 def refuse_without_record(unfinished: Unfinished) -> None:
-    """Raise `BlockedError` if the record, which has the plan to resume, cannot be used."""
+    """Raise `BlockedError` if the record, which has the plan, cannot be used."""
     if unfinished.record.problem:
         raise BlockedError(
             f"{unfinished_heading(unfinished)}: its record is missing or unreadable, so its"
@@ -58,7 +58,7 @@ def refuse_without_record(unfinished: Unfinished) -> None:
 
 
 def with_given_timeouts(unfinished: Unfinished, settings: CommandSettings) -> Unfinished:
-    """Return the rollout with the time-outs set now. Print which settings have no effect.
+    """Apply the time-outs set now; print which settings have no effect.
 
     Raises `UsageError` for flags that contradict the rollout's rules.
     """
@@ -78,7 +78,6 @@ def with_given_timeouts(unfinished: Unfinished, settings: CommandSettings) -> Un
 
 
 def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> None:
-    """Raise `UsageError` for flags of this command that would change the rollout's policy."""
     if "nodes.allow" in settings.typed:
         for override in settings.nodes.allow:
             if override not in _ACCEPTED_BY_ALLOW:
@@ -110,8 +109,7 @@ def prepare_resumption(
 ) -> PreparedRun:
     """Plan the rest of a rollout, and show it.
 
-    If the rest is blocked, the nodes that were started are still finished. If there are none,
-    raises `BlockedError`.
+    If the rest is blocked, only started nodes are finished; without any, raises `BlockedError`.
     """
     settings = spec.settings
     snapshot = _read_cluster_to_resume(connections.api, spec, unfinished)
@@ -137,7 +135,7 @@ def prepare_resumption(
         proven=proven,
     )
     _show_remaining_plan(connections.api, run, unfinished, snapshot, retry_failed=retry_failed)
-    # Blockers that a person allowed when the rollout started stay allowed.
+    # Allowed blockers stay allowed.
     plan = without_accepted_blockers(run.plan, unfinished.record.plan)
     if not unfinished.in_flight:
         refusals.refuse_blocked(plan, settings.nodes.allow)
@@ -150,8 +148,8 @@ def prepare_resumption(
 def _read_cluster_to_resume(
     api: ClusterApi, spec: RolloutSpec, unfinished: Unfinished
 ) -> ClusterSnapshot:
-    """Read the cluster. Raises an error if the rollout cannot be resumed in it by this user."""
-    # If there are any, they are finished even if the memory is unreadable.
+    """Raise an error if this user cannot resume the rollout here."""
+    # They are finished even if the memory is unreadable.
     has_nodes_in_flight = bool(unfinished.in_flight)
     snapshot = read_cluster(
         api,
@@ -183,7 +181,7 @@ def _show_remaining_plan(
     spec = run.spec
     warn(*screens.relaxed_notes(spec))
     if spec.settings.output.as_json:
-        # As text, the plan lists nodes with a held version itself.
+        # As text, the plan lists held versions itself.
         warn(*screens.held_notes(run.plan))
         return
     lock = read_lock(api, spec.namespace)

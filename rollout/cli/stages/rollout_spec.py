@@ -18,18 +18,18 @@ class Fresh(Struct, frozen=True):
 
 
 class Saved(Struct, frozen=True):
-    """A person runs a saved plan, which has its own selection and policy."""
+    """A person runs a saved plan, with its selection and policy."""
 
     plan: "RolloutPlan"
     file: Path
 
 
 class Interrupted(Struct, frozen=True):
-    """A person resumes an interrupted rollout, which has its own policy."""
+    """A person resumes a rollout, which has its own policy."""
 
 
 class Unattended(Struct, frozen=True):
-    """A pass of operate starts a rollout, or resumes one, which has its own policy."""
+    """operate starts a rollout, or resumes one, which has its own policy."""
 
     is_resumption: bool = False
 
@@ -38,7 +38,7 @@ Origin = Fresh | Saved | Interrupted | Unattended
 
 
 class RolloutSpec(Struct, frozen=True):
-    """The rollout that a command runs or describes: which nodes, by which policy, and who asked."""
+    """Which nodes a rollout has, by which policy, and who asked for it."""
 
     settings: CommandSettings
     selection: Selection
@@ -61,9 +61,9 @@ class RolloutSpec(Struct, frozen=True):
 
 
 def new_rollout_spec(settings: CommandSettings, *, rollback: str = "") -> RolloutSpec:
-    """Return what a person asked for with this command. `rollback`: its version, or empty.
+    """Raise `UsageError` for settings that contradict each other.
 
-    Raises `UsageError` for settings that contradict each other.
+    `rollback` is the version to roll back from, or empty.
     """
     policy = replace(policy_of(settings), rollback=rollback)
     refuse_finalizing(settings, rollback)

@@ -16,14 +16,14 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence_text, file_text
 from rollout.report.unfinished import unfinished_heading
 
-# Lines below the plan, for notes and the question.
+# Below the plan, for notes and the question.
 _QUESTION_LINES = 6
-# Lines of the plan, even on a smaller screen.
+# Of the plan, even on a smaller screen.
 _LEAST_LINES = 8
 
 
 def new_run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
-    """Return what is shown before a new run: its plan, or a summary of a saved plan."""
+    """Return a new run's plan, or a summary of a saved plan."""
     origin = run.spec.origin
     if isinstance(origin, Saved) and run.plan.waves:
         return file_text(run.plan, str(origin.file), run.spec.settings.output.width)
@@ -35,11 +35,11 @@ def new_run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str
 def brief_plan_text(
     run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_command: str
 ) -> str:
-    """Return the plan as far as it fits on the screen. `full_command` shows the rest."""
+    """Shorten the plan to the screen's height. `full_command` shows the rest."""
     settings = run.spec.settings
     policy = run.spec.policy
     screen_height = terminal.screen_lines()
-    # None does not limit the height: the output is no terminal.
+    # None: the output is no terminal.
     height: int | None = None
     if screen_height:
         height = max(_LEAST_LINES, screen_height - _QUESTION_LINES)
@@ -61,17 +61,17 @@ def zone_by_node(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 
 def next_command_without_waves(plan: RolloutPlan, settings: CommandSettings) -> str:
-    """Return the command that explains a plan without nodes; empty if none is needed."""
+    """Return the command that explains an empty plan; empty if not needed."""
     if not leaves_out_all_pending(plan):
         return ""
-    # Doctor explains other reasons, status explains held versions.
+    # Doctor explains other reasons, status held versions.
     has_other_reasons = bool(_troubles(plan) - {ExclusionReason.VERSION_HELD})
     command = "rollout doctor" if has_other_reasons else "rollout status"
     return settings.with_typed_settings(command)
 
 
 def leaves_out_all_pending(plan: RolloutPlan) -> bool:
-    """Whether the plan has no nodes although some need a reboot, or may need one."""
+    """Whether the plan is empty although some nodes may need a reboot."""
     if plan.waves:
         return False
     may_have_update = any(left.update and not left.update.is_current for left in plan.excluded)
@@ -79,7 +79,7 @@ def leaves_out_all_pending(plan: RolloutPlan) -> bool:
 
 
 def _troubles(plan: RolloutPlan) -> frozenset[str]:
-    """Return the reasons for leaving nodes out that a person has to act on."""
+    """Return exclusion reasons that a person has to act on."""
     reasons = frozenset(node.reason for node in wrongly_left_out(plan.excluded))
     return reasons - {ExclusionReason.DEFERRED}
 
@@ -99,7 +99,7 @@ def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
 
 
 def relaxed_notes(spec: RolloutSpec) -> Sequence[str]:
-    """Return which safety rules a saved plan or an interrupted rollout relaxes."""
+    """Return which safety rules a saved or interrupted rollout relaxes."""
     match spec.origin:
         case Fresh() | Unattended(is_resumption=False):
             return []
@@ -111,7 +111,6 @@ def relaxed_notes(spec: RolloutSpec) -> Sequence[str]:
 
 
 def held_notes(plan: RolloutPlan) -> Sequence[str]:
-    """Return a note for each reason why a version is held, with its number of nodes."""
     held = [left for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD]
     by_message = grouped((left.message, left) for left in held)
     return [

@@ -32,7 +32,6 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
     Raises `InputError` if no node is selected or a named node does not exist.
     """
     selector = selection.selector
-    # The API server evaluates the selector.
     matching = with_retries(snapshot.read_nodes, api, selector) if selector else nodes
     selected = selected_names(nodes, matching, selection)
     for pattern in selection.exclude:
@@ -49,12 +48,9 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
 def selected_names(
     nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
 ) -> tuple[str, ...]:
-    """Return the names before `--exclude` is applied.
-
-    `matching` are the nodes of the cluster that the selector matches.
-    """
+    """`matching` are the nodes that the selector matches."""
     present = {node.name for node in nodes}
-    # Patterns are not checked: a pattern may be meant for nodes that do not exist yet.
+    # A pattern may be meant for future nodes.
     excluded_names = [name for name in selection.exclude if not _is_pattern(name)]
     missing = [name for name in (*selection.nodes, *excluded_names) if name not in present]
     if missing:
@@ -82,7 +78,6 @@ def _is_pattern(name: str) -> bool:
 
 
 def similar_names_hint(name: str, nodes: Sequence[Node]) -> str:
-    """Return nodes that may be meant by a name that no node has."""
     if _is_pattern(name):
         return (
             "Only --exclude accepts patterns. Write whole names, or select labels with --selector."
@@ -95,7 +90,7 @@ def similar_names_hint(name: str, nodes: Sequence[Node]) -> str:
 
 
 def _is_same_host(name: str, node: Node) -> bool:
-    """Whether `name` is the node's name with or without its domain, or an address of the node."""
+    """`name` may lack the node's domain, or be an address."""
     name_without_domain, _, _ = name.lower().partition(".")
     node_without_domain, _, _ = node.name.partition(".")
     if name_without_domain == node_without_domain:
@@ -105,7 +100,7 @@ def _is_same_host(name: str, node: Node) -> bool:
 
 
 def similar_labels_hint(selector: str, nodes: Sequence[Node]) -> str:
-    """Return the values of the selector's first label, or else similar labels."""
+    """Return the values of the selector's first label, or similar labels."""
     requirements = parse_selector(selector).requirements
     key = requirements[0].key if requirements else ""
     values = {node.labels[key] for node in nodes if key in node.labels}

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 2.0
-# A pause lasts this many times as long as reading, because large clusters read slowly.
+# A pause lasts this many readings, which are slow in large clusters.
 _PAUSE_PER_READING = 10.0
 _LONGEST_PAUSE_OF_PAGE = 30.0
 _FOREVER = 10.0 * 365 * 24 * 3600
@@ -71,10 +71,7 @@ _AwaitedByNode = Mapping[str, Sequence[AwaitedPod]]
 
 
 def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
-    """Return the pods that drains wait for until they complete, by the node's name.
-
-    A node whose pods cannot be read is left out.
-    """
+    """Return awaited pods by node, without nodes whose pods are unreadable."""
     plan = unfinished.record.plan
     if plan is None or not plan.policy.drain.completion.is_used:
         return {}
@@ -86,7 +83,7 @@ def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNod
         except ApiError as error:
             is_server_unreachable = is_transient(error)
             if is_server_unreachable:
-                # Each additional node would take as long to fail.
+                # Each further node would take as long to fail.
                 break
             continue
         if pods:
@@ -97,7 +94,7 @@ def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNod
 def _read_wait_texts(
     api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode
 ) -> Mapping[str, str]:
-    """Return what draining and rebooting nodes wait for, by the node's name.
+    """Return what draining and rebooting nodes wait for, by node.
 
     A node whose time of reboot cannot be read is left out.
     """
@@ -122,19 +119,19 @@ def _read_wait_texts(
 
 
 class UnfinishedSummary(NamedTuple):
-    """What a screen about nodes says about an unfinished rollout; empty without one."""
+    """What a screen says about an unfinished rollout; empty without one."""
 
     follow_up: FollowUp = NO_FOLLOW_UP
     progress_by_node: Mapping[str, UnderWay] = {}
-    # Continuing only starts nodes, so it can wait.
+    # Continuing can wait.
     only_starts_nodes: bool = False
 
 
 def read_unfinished_summary(
     api: ClusterApi, namespace: str, nodes: Sequence[Node]
 ) -> UnfinishedSummary:
-    """Return an empty summary without a rollout, or without the right to read it."""
-    # What is known of the rollout as long as the lock has not been read.
+    """Return an empty summary without a rollout or the right to read it."""
+    # The state until the lock has been read.
     state = RunState.UNFINISHED
     unfinished = None
     with suppress(ApiError):
@@ -152,7 +149,6 @@ def read_unfinished_summary(
 
 
 def _follow_up(unfinished: Unfinished, state: RunState) -> FollowUp:
-    """Return a sentence about the rollout, and the command that shows, continues or undoes it."""
     sentence = f"{capitalize(wording.unfinished_heading(unfinished, state))}."
     if state is RunState.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
@@ -173,7 +169,6 @@ def _needs_resume(unfinished: Unfinished, state: RunState) -> bool:
     """Whether a person has to run `rollout resume`."""
     record = unfinished.record
     if record.unattended:
-        # operate resumes its own rollouts.
         return False
     is_unreadable = bool(record.problem)
     if is_unreadable:
@@ -204,7 +199,6 @@ def prevents_apply(unfinished: Unfinished) -> bool:
 def show_nodes(
     connections: Connections, spec: RolloutSpec, nodes: Sequence[Node], *, only_pending: bool
 ) -> None:
-    """Ask the hosts of the nodes, and print each node's state."""
     api = connections.api
     settings = spec.settings
     targets = ask_hosts(connections, spec, nodes)
@@ -266,7 +260,7 @@ def _read_memory_and_proof(
 
 
 def why_closed(policy: Policy) -> str:
-    """Return which windows are closed now, in sentences; empty if all are open.
+    """Return which windows are closed now; empty if all are open.
 
     Without an open window for all nodes, those of pools do not matter.
     """
@@ -288,7 +282,7 @@ def why_closed(policy: Policy) -> str:
 def _warn_besides_json(
     statuses: Sequence[NodeStatus], printed: Sequence[NodeStatus], follow_up: FollowUp
 ) -> None:
-    """Report on stderr what the JSON lacks: nodes that may be pending, and the rollout."""
+    """Report on stderr what the JSON lacks: unclear nodes, and the rollout."""
     printed_names = {status.node for status in printed}
     unprinted_statuses = [status for status in statuses if status.node not in printed_names]
     unknown = [status for status in unprinted_statuses if not status.judged]
@@ -302,7 +296,7 @@ def _warn_besides_json(
 
 
 class _RolloutSnapshot(Struct, frozen=True):
-    """The current rollout and its lock at one time, and the last rollout that ended."""
+    """The current or last rollout and its lock, at one time."""
 
     unfinished: Unfinished | None
     lock: LockSnapshot
@@ -315,7 +309,7 @@ class _RolloutSnapshot(Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether no rollout is unfinished, and no process may hold the lock."""
+        """Whether nothing is unfinished and the lock is surely free."""
         is_unfinished = self.unfinished is not None and self.unfinished.blocks_others
         return not is_unfinished and self.lock.alive is False
 
@@ -334,7 +328,7 @@ class _RolloutSnapshot(Struct, frozen=True):
 
 
 def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
-    """Read the current rollout once, or else the last one that ended."""
+    """Read the current rollout, or else the last one that ended."""
     nodes = snapshot.read_nodes(api)
     lease = read_lease(api, namespace)
     lock = LockSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
@@ -355,17 +349,16 @@ def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
 
 
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Print the current rollout, or else the last one that ended."""
     rollout = with_retries(_read_rollout, api, namespace)
     if rollout.is_holder_alive is None and rollout.unfinished is not None:
-        # One reading of the lock cannot tell, so watch it, and read the rollout again.
+        # One reading cannot tell whether the holder is alive.
         is_alive = watch_for_holder(api, namespace)
         rollout = replace(with_retries(_read_rollout, api, namespace), is_holder_alive=is_alive)
     output.show(rollout.document(), lambda: wrap(rollout.text(), output.width))
 
 
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Show the rollout until it is over: redrawn on a terminal, else printed when it changes."""
+    """Redraw the rollout on a terminal; elsewhere, print changes."""
     from rollout.report.console import SharedConsole
 
     # Report errors before drawing.
@@ -383,7 +376,6 @@ def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
 
 
 def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputSettings) -> None:
-    """Print each state that differs from the last, until the rollout is over."""
     printed = b""
     for rollout in snapshots:
         if rollout is None:
@@ -400,7 +392,7 @@ def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputS
 
 
 def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole") -> None:
-    """Redraw the rollout in place until it is over. If there is none, wait until one starts."""
+    """Redraw until the rollout is over; if there is none, wait for one."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -433,7 +425,7 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
 def _read_repeatedly(
     api: ClusterApi, namespace: str, stop: GracefulStop
 ) -> Iterator[_RolloutSnapshot | None]:
-    """Yield the rollout again and again; None while the API server does not respond.
+    """Yield None while the API server does not respond.
 
     Raises `KeyboardInterrupt` after a signal.
     """
@@ -449,14 +441,12 @@ def _read_repeatedly(
         yield rollout
         pause = _PAUSE_SECONDS
         if rollout is not None:
-            # In a large cluster, reading is expensive, so read less often.
             pause = max(pause, _PAUSE_PER_READING * took)
         wiring.system_clock().wait(stop, pause)
     raise KeyboardInterrupt
 
 
 def serve_run(settings: Settings, api: ClusterApi) -> None:
-    """Serve a page about the rollout on this machine, until a signal."""
     from rollout.adapters.web import page_application, serve_http
     from rollout.cli.stages.web import RunPages
 
@@ -484,7 +474,7 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
 def _status_for_page(api: ClusterApi, namespace: str) -> str:
     from rollout.report.runs.tables import clock
 
-    # The page may be made later than the status is read.
+    # The page may be made later.
     read_at = f"read at {clock(wiring.now())}"
     try:
         return f"{_read_rollout(api, namespace).text().rstrip()}\n{read_at}"

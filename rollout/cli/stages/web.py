@@ -23,9 +23,9 @@ _RUNS = "/runs/"
 _MOST_RUNS = 20
 _LARGEST_JOURNAL = 16_000_000
 _MOST_PAGES = 2 * _MOST_RUNS
-# Seconds of reading journals for a page; the next page reads the rest.
+# For reading journals; the next page reads the rest.
 _READING_SECONDS = 1.0
-# The largest share of the time for a page: the rollout comes first.
+# The rollout comes first.
 _SHARE = 0.1
 _FRESH_SECONDS = 1.0
 # Ended runs do not change.
@@ -36,15 +36,13 @@ _HEADINGS = tuple(column.title.capitalize() for column in COLUMNS)
 
 
 class _FileState(NamedTuple):
-    """Tells whether a journal has changed. All zero if it cannot be read."""
+    """Tells whether a journal has changed. All zero if unreadable."""
 
     modified_ns: int
     size: int
 
 
 class _CachedRow(NamedTuple):
-    """A row of the history, and the state of its journal at that time."""
-
     journal: _FileState
     row: PastRun
 
@@ -53,12 +51,12 @@ class _CachedRow(NamedTuple):
 class RunPages:
     """Web pages of runs: the latest at `/`, and others at `/runs/ID`.
 
-    A page is made from a journal, for one request at a time, and cached. It is made anew when it
-    is old, but so seldom that this takes at most a given share of the time.
+    A page is made for one request at a time and cached. Making it anew takes at most a given share
+    of the time.
     """
 
     settings: Settings
-    # Returns text about the rollout in the cluster, or an empty string.
+    # Text about the rollout in the cluster, or an empty string.
     status: Callable[[], str] = str
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _pages: dict[str, CachedValue[WebPage | None]] = field(default_factory=dict)
@@ -85,10 +83,9 @@ class RunPages:
             if file is None:
                 return None
             make_past = partial(self._past_page, file)
-            # The first journal is the latest.
             latest_id = next(iter(journals))
             if run_id == latest_id:
-                # It may still be running, so it is not cached as long.
+                # It may still be running, so it is cached only briefly.
                 return self._make_or_reuse(f"{path} latest", make_past, _FRESH_SECONDS, _SHARE)
             share_of_past = _SHARE / _MOST_RUNS
             return self._make_or_reuse(path, make_past, _FRESH_SECONDS_OF_PAST, share_of_past)
@@ -96,11 +93,11 @@ class RunPages:
     def _make_or_reuse(
         self, key: str, make: Callable[[], WebPage | None], seconds: float, share: float
     ) -> WebPage | None:
-        """Return the cached page. Make it anew after `seconds`, in at most this `share` of time."""
+        """Make the page anew after `seconds`, in at most this `share` of time."""
         cached_page = self._pages.pop(key, None)
         if cached_page is None:
             cached_page = CachedValue(make, seconds, wiring.system_clock(), share=share)
-        # The last page of the dict is the most recently used.
+        # The dict's last page is the most recently used.
         self._pages[key] = cached_page
         while len(self._pages) > _MOST_PAGES:
             least_recently_used = next(iter(self._pages))
@@ -109,10 +106,8 @@ class RunPages:
 
     def _latest_page(self, *, refreshes: bool) -> WebPage:
         journals = self._journals.get()
-        # The first is the latest.
         latest = next(iter(journals.values()), None)
         report = self._read_and_cache(latest) if latest else None
-        # Text about the rollout in the cluster, which another machine may run; empty if not read.
         status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
         may_change_soon = is_running or bool(status)
@@ -142,8 +137,8 @@ class RunPages:
         return _web_page(report, frame)
 
     def _list_journals(self) -> Mapping[str, Path]:
-        """Return the journal of the settings, then the latest others, by run ID."""
-        # A file of any name. Other journals are named by their run.
+        """Return the settings' journal, then the latest others, by run ID."""
+        # Its name need not be a run's.
         own = self.settings.output.journal
         files = journal.latest_first(journal.list_journals())[:_MOST_RUNS]
         if own is not None and own.is_file():
@@ -151,13 +146,12 @@ class RunPages:
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
     def _history(self, journals: Mapping[str, Path], current: Path | None) -> Sequence[PastRun]:
-        """Return a row for each run. If reading takes too long, the other runs are only named.
+        """Return a row for each run; without time to read it, only its name.
 
         The `current` journal has just been read, so its cached row is up to date.
         """
         clock = wiring.system_clock()
         began = clock.monotonic()
-        # Forget the rows of journals that are no longer listed.
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
         for run_id, file in journals.items():
