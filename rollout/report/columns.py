@@ -16,9 +16,8 @@ _LEAST_LIST_WIDTH = 20
 _LEAST_NOTE_WIDTH = 32
 _INDENT = "    "
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
-# More of the sentence follows the command.
 _MORE_TEXT = re.compile(r"[;,.] ")
-# A command inside a sentence is in quotes, or ends at the next punctuation.
+# In a sentence, a command is in quotes, or ends at the next punctuation.
 _COMMAND = re.compile(rf"`[^`]+`|(?<=: )(?:{'|'.join(_PROGRAMS)})(?:(?![;,.)](?: |$)).)+")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -26,7 +25,7 @@ Row = Sequence[str]
 
 
 def wrap(text: str, width: int | None, hang: int = 2) -> str:
-    """Wrap each line at `width` columns, but no commands.
+    """Wrap at `width` columns, but do not break commands.
 
     Continuation lines are indented by at least `hang`.
     """
@@ -40,10 +39,9 @@ def is_command(text: str) -> bool:
 
 
 def _wrap_line(line: str, width: int, hang: int) -> str:
-    """Wrap one line, unless it is a command.
+    """Move a command that ends the line to a line of its own.
 
-    `w-1 is away (See why: kubectl get node w-1)`, if too long, becomes
-    `w-1 is away. See why:` and `    kubectl get node w-1`, which can be copied.
+    It can be copied from there.
     """
     text = line.lstrip(" ")
     indent = line[: len(line) - len(text)]
@@ -58,12 +56,11 @@ def _wrap_line(line: str, width: int, hang: int) -> str:
 
 
 def _split_command(text: str) -> tuple[str, str] | None:
-    """Return the sentence before a command that ends the text, and the command, or None."""
     lead, _, command = text.rpartition(": ")
     has_command = bool(lead) and is_command(command)
     if not has_command or _MORE_TEXT.search(command):
         return None
-    # The command loses its closing bracket, and the sentence the opening one.
+    # Drop the brackets around the command.
     before, bracket, after = lead.rpartition(" (")
     if bracket and command.endswith(")"):
         lead = f"{before}. {after}"
@@ -108,7 +105,7 @@ def table_text(
     *,
     elsewhere: str = "-o wide",
 ) -> str:
-    """Return a table. Its last line names columns that do not fit, which `elsewhere` shows."""
+    """Name columns that do not fit below the table; `elsewhere` shows them."""
     table = _Table.without_empty_columns(columns, rows, width)
     visible_indexes, widths = table.layout()
     titles = [column.title for column in table.columns]
@@ -165,7 +162,6 @@ class _Table(Struct, frozen=True):
             widths = self._widths(layout)
             if self._excess_width(widths) <= 0:
                 return layout, widths
-        # Nothing fits, so the terminal breaks the lines.
         return layouts[-1], self._widths(layouts[-1])
 
     def has_notes_below(self, indexes: Sequence[int]) -> bool:
@@ -173,7 +169,6 @@ class _Table(Struct, frozen=True):
         return self.columns[last].note and last not in indexes
 
     def row_lines(self, row: Row, indexes: Sequence[int], widths: Sequence[int]) -> list[str]:
-        """Return the row, in several lines if the text of a cell is wrapped."""
         cells = [
             _wrap_cell(row[index], width) for index, width in zip(indexes, widths, strict=True)
         ]
@@ -187,13 +182,13 @@ class _Table(Struct, frozen=True):
         return lines
 
     def _excess_width(self, widths: Sequence[int]) -> int:
-        """Return by how much the columns are too wide; 0 or less if they fit."""
+        """Return 0 or less if the columns fit."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
 
     def _widths(self, indexes: Sequence[int]) -> list[int]:
-        """Return the columns' widths; the last ones that wrap are narrowed first."""
+        """The last columns that wrap are narrowed first."""
         widths = [max(map(_line_width, self._texts(index))) for index in indexes]
         for position in reversed(range(len(indexes))):
             index = indexes[position]
@@ -205,7 +200,7 @@ class _Table(Struct, frozen=True):
         return widths
 
     def _least_width(self, index: int) -> int:
-        """Return the width of the longest word, which is not broken, or a readable minimum."""
+        """Return the width of the longest word, or a readable minimum."""
         least = _LEAST_NOTE_WIDTH if self.columns[index].note else _LEAST_LIST_WIDTH
         for text in self._texts(index):
             for word in text.split():

@@ -1,4 +1,4 @@
-"""A console with colors and progress for many threads. Text says the same without colors."""
+"""A console with colors and progress for many threads."""
 
 import sys
 import threading
@@ -29,11 +29,11 @@ from rollout.model.progress import Outcome
 
 
 class SharedConsole(Console):
-    """A console for many threads. Hold `drawing_lock` to draw."""
+    """Hold `drawing_lock` to draw."""
 
     def __init__(self, *, stderr: bool) -> None:
         stream = sys.stderr if stderr else sys.stdout
-        # Rich takes FORCE_COLOR for a terminal, but nothing may move in a job's log.
+        # FORCE_COLOR makes Rich see a terminal, but a job's log must not move.
         forced = None if stream.isatty() else False
         super().__init__(
             stderr=stderr,
@@ -55,7 +55,7 @@ class SharedConsole(Console):
 
 
 class ReflowingRender(LiveRender):
-    """A live display that is erased completely even if the terminal became narrower."""
+    """A live display that is erased completely on a narrower terminal."""
 
     def __init__(self, live: Live) -> None:
         super().__init__(live.get_renderable(), vertical_overflow=live.vertical_overflow)
@@ -64,7 +64,6 @@ class ReflowingRender(LiveRender):
         self._drawn_widths: list[int] = []
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw, and remember the widths of the lines."""
         segments = list(super().__rich_console__(console, options))
         text = "".join(
             segment.text
@@ -83,7 +82,7 @@ class ReflowingRender(LiveRender):
         return super().restore_cursor()
 
     def _update_height_to_erase(self) -> None:
-        """Set how many lines to erase: a narrower terminal has broken the drawn lines.
+        """A narrower terminal has broken the drawn lines.
 
         rich erases `_shape`, which is a width and a height.
         """
@@ -97,7 +96,7 @@ class ReflowingRender(LiveRender):
 
 
 def share_console(live: Live) -> None:
-    """Let other threads print lines above a live display. Call this before it starts."""
+    """Print other threads' lines above a display that has not started yet."""
     live._live_render = ReflowingRender(live)  # noqa: SLF001 - rich has no other way
     if isinstance(live.console, SharedConsole):
         # A separate lock could deadlock: printing locks the console first, the display itself.
@@ -117,7 +116,6 @@ def spinner_line(console: Console, activity: str) -> AbstractContextManager[Prog
 
 @contextmanager
 def host_progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each host."""
     activity = "asking hosts"
     with _progress(console, TextColumn(activity), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(activity, total=total)
@@ -131,7 +129,6 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
     return progress
 
 
-# Between two spaces, a sign or an end of the line.
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"

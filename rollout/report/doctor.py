@@ -13,7 +13,7 @@ _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _PROBLEMS_WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
 _NAME_WIDTH = 18
 _MOST_SUBJECTS = 5
-# Words with a digit, such as addresses and counts, but no names of annotations.
+# Words with a digit, such as addresses, but not names of annotations.
 _VARYING = re.compile(
     r"(?<![\w.:/+%-])(?!(?:[a-z0-9-]+\.)+[a-z]+/[a-z.-]+)[\w.:/+%-]*\d[\w.:/+%-]*"
 )
@@ -34,7 +34,6 @@ class CheckDocument(TypedDict):
 class DoctorReport(TypedDict):
     """What `rollout doctor -o json` prints."""
 
-    # No check failed.
     ok: bool
     checks: Sequence[CheckDocument]
     summary: Mapping[Verdict, int]
@@ -47,7 +46,7 @@ def doctor_text(
     width: int | None = None,
     follow_up: FollowUp = NO_FOLLOW_UP,
 ) -> str:
-    """Return the findings; with `show_all`, ungrouped and with the checks that passed."""
+    """With `show_all`, also show checks that passed, all ungrouped."""
     lines: list[str] = []
     for _name, group in groupby(checks, key=attrgetter("check")):
         same_checks = list(group)
@@ -88,18 +87,17 @@ def _problem_lines(checks: Sequence[Check], *, are_grouped: bool) -> Iterator[st
 
 
 def _groups_of_similar(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
-    """Group findings that differ only in their subjects and in words with a digit."""
+    """Group findings that differ only in subjects and words with a digit."""
     shapes = [(_shape(check.message, check), _shape(str(check.fix), check)) for check in findings]
     return grouped(zip(shapes, findings, strict=True)).values()
 
 
 def _shape(text: str, check: Check) -> str:
-    """Return a text without its particulars, such as `# of # pods` for `w-1 of 12 pods`."""
+    """Return `# of # pods` for `w-1 of 12 pods`."""
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 
 def _finding_lines(similar: Sequence[Check]) -> Iterator[str]:
-    """Yield one line for similar findings, and their fixes."""
     first = similar[0]
     subjects = shortened(list(dict.fromkeys(check.subject for check in similar)), _MOST_SUBJECTS)
     message = first.message
@@ -112,7 +110,7 @@ def _finding_lines(similar: Sequence[Check]) -> Iterator[str]:
 
 
 def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
-    """Yield all fixes' commands, or only the first fix as an example."""
+    """Without commands, the first fix is an example."""
     fixes = list(dict.fromkeys(check.fix for check in similar))
     first = fixes[0]
     differ_only_in_commands = all(fix.text == first.text and fix.commands for fix in fixes)

@@ -63,14 +63,14 @@ def _without_fraction(stamp: str) -> str:
 
 
 def phase_of(slot: Slot, node: Node | None) -> str:
-    """Return the node's phase, or an empty string without the Node."""
+    """Return an empty string without the Node."""
     if node is None:
         return ""
     if node.annotations.get(marks.RUN) == slot.run_id:
         return node.annotations.get(marks.PHASE, "")
     if last_result(node).get("run") == slot.run_id:
         return Phase.DONE.value
-    # The node has no marks because the worker has not started it.
+    # The worker has not started the node.
     return Phase.PENDING.value
 
 
@@ -97,7 +97,7 @@ def _note_of(slot: Slot, node: Node | None) -> str:
 
 
 def _wait_note(slot: Slot) -> str:
-    """Return what the slot's node waits for; empty if it does not wait for its host."""
+    """Return an empty string if the slot does not wait for its host."""
     awaits_reboot = slot.awaited in (Awaited.BOOT, Awaited.LATE_REBOOT)
     # A host that reports before its reboot no longer wants it.
     if slot.has_reported and awaits_reboot:

@@ -111,7 +111,6 @@ def history_row(run: RunReport, *, shows_cluster: bool) -> Row:
         elapsed(run.seconds),
         printable(", ".join(commands)),
         str(len(run.nodes)) if run.nodes else NOTHING,
-        # A column of empty cells is not shown.
         cluster if shows_cluster else "",
         ", ".join((ending_text(run), *counts)),
     )
@@ -127,7 +126,7 @@ def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -
 
 
 def _timeline_lines(records: Iterable[Record], *, details: bool) -> Iterator[AnyLine]:
-    """Yield the lines that a log would show; with `details`, all."""
+    """Without `details`, leave out what a log would not show."""
     log_filter = LogFilter()
     for line in parse_records(records):
         if line is None:
@@ -153,7 +152,6 @@ def check_text(run: RunReport, check: JournalCheck) -> str:
 
 
 def _timeline_rows(lines: Iterable[AnyLine]) -> Iterator[str]:
-    """Yield each line's sentences, the first with its time, and each new day."""
     last_day = ""
     for line in lines:
         at = line.at.astimezone()
@@ -165,7 +163,6 @@ def _timeline_rows(lines: Iterable[AnyLine]) -> Iterator[str]:
         prefix = f"{at:%H:%M:%S}  "
         for text in filter(None, _timeline_sentences(line)):
             yield f"{prefix}{printable(text)}"
-            # Only the first sentence has the time.
             prefix = _INDENT
 
 

@@ -29,7 +29,6 @@ class HostKeyRow(Struct, frozen=True):
     confirmed_by: str
     # Fingerprints in the file.
     before: Sequence[str]
-    # Why there is no key.
     error: str
 
 

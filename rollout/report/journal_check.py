@@ -1,4 +1,4 @@
-"""Verifies a journal against the transition table, and against safety rules on their own.
+"""Verifies a journal by the transition table and separate safety rules.
 
 The journal of a killed process ends early, which is no violation.
 """
@@ -53,7 +53,6 @@ class Rule(StrEnum):
 
 
 class Violation(Struct, frozen=True):
-    # Counted from 1.
     line: int
     rule: Rule
     node: str = ""
@@ -65,8 +64,6 @@ class Violation(Struct, frozen=True):
 
 
 class CheckedJournal(Struct, frozen=True):
-    """What a journal holds, and the rules that it breaks."""
-
     processes: int
     nodes: int
     moves: int
@@ -97,22 +94,22 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
 
 @dataclass(slots=True)
 class _NodeState:
-    """A node in one process, from that process's lines."""
+    """A node, by the lines of one process."""
 
     phase: Phase = Phase.PENDING
     entered_phases: set[Phase] = field(default_factory=set)
     is_drained: bool = False
     was_started: bool = False
-    # The node was taken up before its cordon, which then is no second start.
+    # Its cordon then is no second start.
     was_taken_up_uncordoned: bool = False
     outcome: Outcome | None = None
 
 
 @dataclass(slots=True)
 class _Process:
-    """One process of the run: the nodes that it worked on, and its limits, None if unknown."""
+    """One process of the run, and its limits, None if unknown."""
 
-    # The number of nodes that percentages refer to; None if unknown.
+    # What percentages refer to; None if unknown.
     selected_count: int | None = None
     limit: AwayLimit | None = None
     most_failures: int | None = None
@@ -135,11 +132,11 @@ class _Process:
         return {name for name, outcome in outcomes.items() if outcome and outcome.is_failure}
 
     def set_limits(self, plan: RolloutPlan | None) -> None:
-        """Set the plan's limits, except percentages of an unknown number of nodes."""
+        """Ignore percentages of an unknown number of nodes."""
         if plan is None:
             return
         policy = plan.policy
-        # Limits that are no percentages do not depend on this number.
+        # Numbers do not depend on this count.
         selected_count = self.selected_count or 0
         if self._is_computable(policy.max_unavailable):
             self.limit = AwayLimit.of(policy, selected_count, requested_nodes(plan), nodes=())
@@ -157,8 +154,8 @@ _EDGES_BEFORE_DRAIN = (Edge.REFILLED, Edge.CORDONED, Edge.TAKEN_UP)
 class _JournalChecker:
     """Follows a journal line by line, and collects the violations.
 
-    A step with an edge moves a node to another phase. An edge in `TAKEN_UP` is a process
-    continuing a node that an earlier one has begun. `PROVEN` is a verified reboot.
+    A step with an edge moves a node to another phase. An edge in `TAKEN_UP` is a process continuing
+    a node that an earlier one has begun. `PROVEN` is a verified reboot.
     """
 
     def __init__(self) -> None:
@@ -213,7 +210,6 @@ class _JournalChecker:
         process.failures_before_wave[line.index] = len(process.failed)
 
     def _move_node(self, number: int, line: NodeStep) -> None:
-        """Check a node's move to another phase, and apply it."""
         edge = line.edge
         # A step without an edge stays in its phase.
         if not isinstance(edge, Edge):
@@ -228,7 +224,7 @@ class _JournalChecker:
         if edge is Edge.CORDONED:
             self._check_start(number, line.node)
         is_taken_up = edge in TAKEN_UP
-        # If the node was taken up before its cordon, it is already started.
+        # A node that was taken up before its cordon is already started.
         is_first_cordon = edge is Edge.CORDONED and not node.was_taken_up_uncordoned
         if is_taken_up or is_first_cordon:
             self._start_node(number, line.node)
@@ -242,7 +238,7 @@ class _JournalChecker:
         node.entered_phases.add(line.phase)
 
     def _start_node(self, number: int, name: str) -> None:
-        """Put the node in flight. It may be started once a process, until it succeeds."""
+        """A node may be started once a process, until it succeeds."""
         process = self.process
         node = process.node(name)
         if node.was_started or name in self._succeeded:
@@ -253,7 +249,6 @@ class _JournalChecker:
         self.most_in_flight = max(self.most_in_flight, len(process.in_flight))
 
     def _check_start(self, number: int, name: str) -> None:
-        """Check that the node may be cordoned now, under the limits and in its wave."""
         process = self.process
         full = process.limit.why_full(name, process.in_flight) if process.limit else None
         if full:
@@ -264,13 +259,13 @@ class _JournalChecker:
         if wave is None:
             self._report(Violation(number, Rule.PLANNED, name))
             return
-        # Nodes of one wave may all fail, so only failures before the wave count.
+        # Nodes of one wave may all fail.
         failures = process.failures_before_wave[wave]
         if process.most_failures is not None and failures >= process.most_failures:
             self._report(Violation(number, Rule.MAX_FAILURES, name, limit=process.most_failures))
 
     def _check_reboot(self, number: int, name: str, edge: Edge) -> None:
-        """Check that a reboot is requested after the drain, and proven after boot and Ready."""
+        """A reboot follows the drain, and is proven after boot and Ready."""
         node = self.process.node(name)
         if edge is Edge.REBOOT_REQUESTED and not node.is_drained:
             self._report(
@@ -288,14 +283,13 @@ class _JournalChecker:
             self._report(Violation(number, Rule.EVICTION, line.node, phase))
 
     def _finish_node(self, number: int, line: NodeFinished) -> None:
-        """Check that a node ends once, and succeeds if and only if it was proven."""
+        """A node ends once, and succeeds if and only if it was proven."""
         process = self.process
         node = process.node(line.node)
-        # A node may end again only if it was taken up in between.
+        # A node may end again if it was taken up in between.
         if node.outcome is not None and line.node not in process.in_flight:
             self._report(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
         edge = line.edge if isinstance(line.edge, Edge) else None
-        # Either all of these are true, or none.
         signs_of_success = (line.succeeded, edge is Edge.PROVEN, node.phase is Phase.DONE)
         if any(signs_of_success) and not all(signs_of_success):
             self._report(
@@ -311,7 +305,7 @@ class _JournalChecker:
             self._succeeded.add(line.node)
 
     def _check_last_move(self, number: int, line: NodeFinished, edge: Edge) -> None:
-        """Check that a node that did not succeed may be returned to service, or fail."""
+        """Check the end of a node that did not succeed."""
         phase = self.process.node(line.node).phase
         if edge not in TABLE[phase]:
             self._report(
@@ -327,7 +321,7 @@ class _JournalChecker:
         if process.in_flight:
             in_flight = tuple(sorted(process.in_flight))
             self._report(Violation(number, Rule.ENDED, other_nodes=in_flight))
-        # Nodes that only the events or only the summary has with this outcome.
+        # Only the events, or only the summary, has these nodes.
         succeeded_in_one = process.succeeded ^ set(line.succeeded)
         failed_in_one = process.failed ^ {failed.node for failed in line.failed}
         differing = succeeded_in_one | failed_in_one
@@ -336,7 +330,7 @@ class _JournalChecker:
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
-    # A node is taken up in the phase of its annotation, which the journal may lack.
+    # The journal may lack the phase of the node's annotation.
     if edge in TAKEN_UP:
         return any(edges.get(edge) is target for edges in TABLE.values())
     return TABLE[phase].get(edge) is target

@@ -1,4 +1,4 @@
-"""JSON lines of a run in `apply -o json` and journals, besides the engine's events.
+"""JSON lines of runs and journals, besides the engine's events.
 
 The published schema is made from these types. Times are RFC 3339 in UTC, durations are seconds.
 """

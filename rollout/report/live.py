@@ -51,9 +51,9 @@ _REVERTING = "Stopping: uncordoning nodes that are not rebooting. Press Ctrl-C a
 
 
 class LiveProgress:
-    """Draws a rollout's progress while the context is open. Safe to call from many threads.
+    """Draws a rollout's progress in this context. Safe for many threads.
 
-    The display is a row for each node in flight, and one for the total, which are redrawn.
+    A row for each node in flight, and one for the total, are redrawn.
     """
 
     def __init__(
@@ -89,7 +89,6 @@ class LiveProgress:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        # The terminal may be lost.
         with suppress(OSError):
             self._live.stop()
 
@@ -101,10 +100,9 @@ class LiveProgress:
             print_above(self._live, line)
 
     def _permanent_line(self, event: StepEvent) -> Text | None:
-        """Return what stays on the terminal, above the redrawn rows; None for most events."""
+        """Return what stays above the redrawn rows; None for most events."""
         match event:
             case NodeFinished():
-                # The summary reports the failure in full.
                 style = "green" if event.succeeded else "red"
                 text = Text(no_wrap=True, overflow="ellipsis")
                 return text.append(f"{outcome_sign(event)} ", style).append(brief_result(event))
@@ -124,7 +122,7 @@ class LiveProgress:
             return Group(*lines)
 
     def _node_rows(self) -> list[Text]:
-        """Return the rows of the most urgent nodes, if possible with two lines of details."""
+        """Show the most urgent nodes, if possible with two lines of details."""
         nodes = self._view.in_flight
         longest_name = max((len(node.name) for node in nodes), default=0)
         name_width = min(longest_name, self._console.width // 3)
@@ -142,14 +140,14 @@ class LiveProgress:
             has_all_nodes = len(rows) == len(nodes)
             if has_all_nodes and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
-        # One line of the room is for the count of the other nodes.
+        # One line is for the count of the other nodes.
         visible_rows = _first_rows(rows, room - 1)
         others = [node for node in nodes if node.name not in visible_rows]
         count = f"  and {len(others)} more: {phase_counts(others)}"
         return [*_lines_of(nodes, visible_rows), _single_line(count, "dim")]
 
     def _node_row(self, node: NodeView, name_width: int, detail_lines: int) -> Iterator[Text]:
-        """Yield `⠋ worker-1  draining  2m05s  3 of 9 pods gone`, and blocked evictions."""
+        """Yield `⠋ worker-1  draining  2m05s  3 of 9 pods gone`, and blocks."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
@@ -180,7 +178,6 @@ class LiveProgress:
             )
 
     def _detail(self, node: NodeView) -> str:
-        """Return `down for 2m05s, usually 3m`, or the step's detail."""
         if not is_down(node):
             return node.detail
         plans = self._view.plans
@@ -188,9 +185,7 @@ class LiveProgress:
         return f"down for {elapsed(self._monotonic() - node.phase_begun_monotonic)}{usual}"
 
     def _total_line(self) -> Text:
-        """Return `Wave 2 of 4    3 of 12 done, 1 failed, 4m of about 12m`."""
         view = self._view
-        # Without a plan, there is nothing to count yet.
         if view.planned_monotonic is None:
             step = sentence(view.notices[-1]) if view.notices else "starting"
             return _single_line(f"{elapsed(self._monotonic() - self._started)}  {step}", "dim")
@@ -221,7 +216,7 @@ class LiveProgress:
 
 
 def _urgency(node: NodeView) -> tuple[bool, float]:
-    """Sort nodes with blocked evictions first, then by how long they are in their phase."""
+    """Sort blocked evictions first, then the longest phases."""
     return not node.blocked_evictions, node.phase_begun_monotonic
 
 
@@ -238,7 +233,7 @@ def _first_rows(rows: Mapping[str, Sequence[Text]], room: int) -> Mapping[str, S
 
 
 def _lines_of(nodes: Sequence[NodeView], rows: Mapping[str, Sequence[Text]]) -> list[Text]:
-    """Return the rows in the order of the nodes, which does not change with their urgency."""
+    """Keep the order of the nodes, whatever their urgency."""
     lines: list[Text] = []
     for node in nodes:
         lines += rows.get(node.name, ())
@@ -252,10 +247,10 @@ def _single_line(text: str | Text, style: str = "") -> Text:
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return how many seconds the run takes at the pace of its ended nodes; 0 if unknown."""
+    """Return seconds at the pace of ended nodes; 0 if unknown."""
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
-    # Each node has an equal share of its wave's estimate.
+    # Nodes have equal shares of their wave's estimate.
     planned_seconds = {}
     for wave in plan.waves:
         for node in wave.nodes:

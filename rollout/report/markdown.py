@@ -1,4 +1,4 @@
-"""Text from a cluster or a host becomes code, so that it is never a link, HTML or a mention."""
+"""Foreign text becomes code, so that it is never a link, HTML or a mention."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -31,17 +31,16 @@ def _longest_backticks(text: str) -> int:
 
 
 def _cell(text: str) -> str:
-    """Write a table cell: | ends a cell even within code."""
+    """| ends a cell even within code."""
     return _value(", ".join(text.splitlines())).replace("|", r"\|")
 
 
 def _value(text: str) -> str:
-    """Return a figure as it is, and any other text as code."""
     return text if _FIGURE.fullmatch(text) else code(text)
 
 
 def code(text: str) -> str:
-    """Return the text as code, in which no character has a meaning for Markdown."""
+    """Return code, in which no character has a meaning for Markdown."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line

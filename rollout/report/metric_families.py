@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from rollout.model.fleetlock import Slots, SlotState
 
-# Bounds in seconds: drains end at --drain-timeout (10m), and reboots take minutes.
+# In seconds: drains end at --drain-timeout (10m).
 _DRAIN_BUCKETS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 _REBOOT_BUCKETS = (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0)
 
@@ -20,7 +20,7 @@ Instrument = TypeVar("Instrument", Gauge, Counter, Histogram)
 
 
 class Family(Struct, Generic[Instrument], frozen=True):
-    """A metric. Call it with its labels' values, except `cluster`, to get a series.
+    """A metric. Call it with its labels' values, except `cluster`.
 
     A series is exposed after the first call.
     """
@@ -37,7 +37,7 @@ class Family(Struct, Generic[Instrument], frozen=True):
 
 
 class _FamilyMaker(Struct, frozen=True):
-    """Makes families of one cluster, in no registry, so that a process can have several of each."""
+    """Makes families in no registry: a process can have several of each."""
 
     cluster: str
 
@@ -59,8 +59,6 @@ class _FamilyMaker(Struct, frozen=True):
 
 
 class ClusterFamilies:
-    """Metrics of the cluster's nodes and versions."""
-
     def __init__(self, cluster: str) -> None:
         gauge = _FamilyMaker(cluster).gauge
         self.build = gauge(
@@ -95,8 +93,6 @@ class ClusterFamilies:
 
 
 class RunFamilies:
-    """Metrics of the current or last rollout."""
-
     def __init__(self, cluster: str) -> None:
         maker = _FamilyMaker(cluster)
         gauge = maker.gauge
@@ -155,7 +151,7 @@ class RunFamilies:
 
 
 class AttemptFamilies:
-    """Metrics of passes of `operate`, and of other attempts such as `apply`."""
+    """Metrics of passes of `operate`, and of attempts such as `apply`."""
 
     def __init__(self, cluster: str) -> None:
         gauge = _FamilyMaker(cluster).gauge
@@ -198,13 +194,12 @@ class Families:
     def all(self) -> Sequence[Family[Any]]:
         families = list[Family[Any]]()
         for group in (self.cluster, self.run, self.attempts):
-            # Each attribute of a group is a family.
             families += vars(group).values()
         return families
 
 
 class FleetLockMetrics(Collector):
-    """The metrics of a FleetLock server. Safe to use from many threads."""
+    """Safe to use from many threads."""
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -231,7 +226,7 @@ class FleetLockMetrics(Collector):
         self._requests(request, kind).inc()
 
     def collect(self) -> Iterable[Metric]:
-        # Another scrape must not find the gauge of held slots cleared.
+        # Another scrape must not find the gauge cleared.
         with self._collect_lock:
             self._in_hand().set(self.count_nodes_in_hand())
             self._refresh_held_slots()
@@ -241,7 +236,7 @@ class FleetLockMetrics(Collector):
             return metrics
 
     def _refresh_held_slots(self) -> None:
-        """Set the slots by group and state, also to 0 for states that no slot of a group has."""
+        """Set 0 for states that no slot of a group has."""
         slots = self.read_slots().all
         self._held.clear()
         groups_and_states = [(slot.group, slot.state) for slot in slots]

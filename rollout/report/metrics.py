@@ -32,7 +32,7 @@ from rollout.report.run_view import NodeView, RunView
 
 
 class AttemptResult(StrEnum):
-    """How an attempt ended: its exit code, or `SKIPPED` if there was nothing to do.
+    """How an attempt ended: its exit code, or `SKIPPED` without work.
 
     An attempt is an apply, rollback or resume command, or a pass of operate. The metrics call each
     of them a pass.
@@ -59,8 +59,7 @@ _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 class Metrics(Collector):
     """Collects metrics of one cluster. Safe to use from many threads.
 
-    `_view` follows the events of the current or last rollout. The first call of a family with some
-    labels exposes that series.
+    The first call of a family with some labels exposes that series.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -91,7 +90,7 @@ class Metrics(Collector):
     def observe_hosts(
         self, observations: Mapping[str, HostObservation], *, keep_others: bool = False
     ) -> None:
-        """Set which nodes need a reboot, except where this is unknown."""
+        """Leave nodes out whose need is unknown."""
         with self._lock_to_change() as families:
             if not keep_others:
                 families.cluster.reboot_required.clear()
@@ -114,7 +113,7 @@ class Metrics(Collector):
             families.cluster.hosts_behind().set(behind)
 
     def observe_memory(self, memory: Memory) -> None:
-        """Set which versions are held, unless this is unknown."""
+        """Change nothing if the holds are unknown."""
         if memory.why_unreadable:
             return
         with self._lock_to_change() as families:
@@ -125,12 +124,12 @@ class Metrics(Collector):
                     families.cluster.version_held(version).set(1)
 
     def observe_lateness(self, seconds_late: float) -> None:
-        """Set by how much the forecast exceeds the deadline, infinite for never."""
+        """The excess is infinite for never."""
         with self._lock_to_change() as families:
             families.attempts.late().set(seconds_late)
 
     def begin_attempt(self, at: datetime) -> None:
-        """Make an attempt visible that hangs. This does not count as a change."""
+        """Make a hanging attempt visible. This does not count as a change."""
         with self._lock:
             self._families.attempts.start().set(at.timestamp())
 
@@ -181,7 +180,7 @@ class Metrics(Collector):
         plan = event.plan
         self.has_plan = True
         planned_pools = {node.name: node.pool for node in plan.nodes}
-        # Only `operate` has a last pass, and its new plan takes up the nodes in flight.
+        # Only `operate` has a last pass; its new plan takes up nodes in flight.
         in_flight = self._view.in_flight if self._last_result is None else ()
         other_nodes = {node.name: node for node in in_flight if node.name not in planned_pools}
         self._view = RunView(nodes=other_nodes)
@@ -212,11 +211,10 @@ class Metrics(Collector):
 
     @property
     def _all_pools(self) -> Sequence[str]:
-        """Return the pools' names; nodes without a pool have an empty one."""
+        """The empty name is for nodes without a pool."""
         return sorted(set(self._pools.values())) or [""]
 
     def _move_node(self, event: NodeStep) -> None:
-        """Apply the step, and measure the drain or the reboot that ends with it."""
         node = self._view.nodes.get(event.node)
         earlier_phase = node.phase if node else None
         self._view.apply(event)
@@ -228,7 +226,7 @@ class Metrics(Collector):
             drain_begun = ended_phases[-1].begin
             self._families.run.drain(pool).observe(_seconds(drain_begun, event.at))
         begin_by_phase = {phase.phase: phase.begin for phase in ended_phases}
-        # A process that did not drain the node does not know when the reboot began.
+        # Another process may have drained the node.
         is_begin_known = Phase.REBOOTING in begin_by_phase and Phase.DRAINED in begin_by_phase
         if event.phase is Phase.READY and is_begin_known:
             reboot_begun = begin_by_phase[Phase.REBOOTING]
@@ -242,7 +240,7 @@ class Metrics(Collector):
             self._families.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
     def _refresh_rollout(self) -> None:
-        """Set a rollout's metrics; zeros too, so that they can be compared."""
+        """Set zeros too, so that they can be compared."""
         families = self._families
         view = self._view
         if not view.plans:
@@ -302,7 +300,7 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
-        """Return the metric, or nothing before the first success."""
+        """Return nothing before the first success."""
         with self._lock:
             metric = self._known_or_earlier(self._families.attempts.last_success)
         return [metric] if metric.samples else []
@@ -313,7 +311,7 @@ class Metrics(Collector):
             return [self._known_or_earlier(family) for family in self._families.all]
 
     def _known_or_earlier(self, family: Family[Any]) -> Metric:
-        """Return the metric, or an earlier process's until this process has a value."""
+        """Return an earlier process's metric until this process has a value."""
         metric: Metric = next(iter(family.instrument.collect()))
         # A new plan does not change when the last success was.
         is_known = self.has_plan and family is not self._families.attempts.last_success
@@ -330,7 +328,7 @@ def _seconds(since: datetime, until: datetime) -> float:
 
 
 def _phase_of(node: NodeView) -> Phase:
-    """Return the phase; a node that was skipped or aborted counts as pending."""
+    """A node that was skipped or aborted counts as pending."""
     if node.phase:
         return node.phase
     if node.end and node.end.succeeded:

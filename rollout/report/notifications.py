@@ -30,11 +30,11 @@ _STATUS_COMMAND = "rollout status --run"
 
 @dataclass(slots=True)
 class NoteMaker:
-    """Makes a rollout's notifications from its events. Not safe for several threads."""
+    """Not safe for several threads."""
 
     plan: RolloutPlan
     cluster: str
-    # How many seconds a pod has to be blocked before a note.
+    # In seconds.
     held_after: float
     resumed: bool = False
     unattended: bool = False
@@ -44,19 +44,18 @@ class NoteMaker:
     _has_ended: bool = False
 
     def notes_of(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
-        """Yield the event's notes; `stopped`: the operator has asked the process to stop."""
+        """`stopped`: the operator has asked the process to stop."""
         for note in self._notes_without_origin(event, stopped=stopped):
             yield self._with_origin(note, event.at)
 
     def notes_of_error(self, error: BaseException, at: datetime) -> Iterator[Note]:
-        """Yield a note, but none for a lock held elsewhere or an interrupted unattended pass."""
+        """Ignore a lock held elsewhere and an interrupted unattended pass."""
         ignored = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
         if not self._has_ended and not isinstance(error, ignored):
             self._has_ended = True
             yield self._with_origin(error_note(error), at)
 
     def _with_origin(self, note: Note, at: datetime) -> Note:
-        """Return the note with its time, cluster and run."""
         server = self.plan.cluster.server
         cluster_name = self.cluster or server
         return replace(
@@ -70,7 +69,6 @@ class NoteMaker:
     def _notes_without_origin(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
         self._view.apply(event)
         match event:
-            # A plan without waves starts nothing.
             case PlanReady() if self.plan.waves:
                 self.has_begun = True
                 yield self._start_note()
@@ -109,14 +107,14 @@ class NoteMaker:
     def _end_note(self, result: RunResult, *, stopped: bool) -> Note:
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
         is_for_next_pass = self.unattended and _has_only_nodes_for_later(result)
-        # A stop request that left nodes for a `resume` is no failure.
+        # Nodes that are left for a `resume` are no failure.
         is_stopped_early = stopped and bool(result.not_started) and not result.failed
         if is_for_next_pass or is_stopped_early:
             state = RolloutState.INTERRUPTED
         return _finish_note(result, state, unattended=self.unattended)
 
     def _blocked_note(self, event: PodBlocked) -> Note | None:
-        """Return a note if the pod has been blocked for `held_after`, once per blocker."""
+        """Report a pod that is blocked for `held_after`, once per blocker."""
         key = (event.node, event.blocker_name or event.pod)
         blocked_seconds = (event.at - event.since).total_seconds()
         if blocked_seconds < self.held_after or key in self._reported_blocks:
@@ -137,7 +135,6 @@ class NoteMaker:
         )
 
     def _wave_end_notes(self, event: NodeFinished) -> Iterator[Note]:
-        """Yield a note if this was the last node of its wave to end."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or event.node not in wave.nodes:
             return
@@ -261,7 +258,7 @@ def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) ->
 
 
 def _finish_lines(result: RunResult) -> Iterator[str]:
-    """Yield one message, preferably of a node that was not started, and the nodes not done."""
+    """Yield a message, preferably of a node not started, and undone nodes."""
     messages = [entry.message for entry in result.not_started]
     messages += [f"{entry.node} {entry.message}" for entry in result.succeeded if entry.message]
     if messages:

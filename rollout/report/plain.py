@@ -1,4 +1,4 @@
-"""Writes the events that an operator looks for later as plain lines, for CI logs and pipes."""
+"""Writes plain lines for CI logs and pipes."""
 
 import shutil
 import threading
@@ -25,22 +25,22 @@ from rollout.report.lines import AnyLine
 from rollout.report.run_view import RunView
 from rollout.report.sentences import progress_text, sentence
 
-# How soon another line may follow on the same step, or blocked eviction.
+# How soon a step or a blocked eviction may have another line.
 DETAIL_SECONDS = 30.0
 _BLOCKED_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
 _SECONDS_BETWEEN_CHECKS_FOR_SILENCE = _QUIET_SECONDS / 4
 # In place of a pod's name.
 _STEP = ""
-# Nothing has happened yet, or the end has its own line.
+# The end has its own line.
 _SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
 _PHASES_WITH_WAITS = frozenset({Phase.CORDONED, Phase.DRAINED})
 
 
 class LogFilter:
-    """Decides which events are logged. Not safe for several threads.
+    """Not safe for several threads.
 
-    A step or a blocked eviction that is reported again and again is logged only now and then.
+    A repeated step or blocked eviction is logged only now and then.
     """
 
     def __init__(self, *, names_pods: bool = False) -> None:
@@ -50,9 +50,9 @@ class LogFilter:
         self._reported_at: dict[tuple[str, str], float] = {}
 
     def admit(self, event: StepEvent | AnyLine, now: float) -> bool:
-        """Return whether the event gets a line, and remember that it happened."""
+        """Return whether the event gets a line, and remember it."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
-            # Each host of a FleetLock server has its own plan, so the counts start over.
+            # Each host of a FleetLock server has its own plan.
             self.view = RunView()
         gets_line = True
         match event:
@@ -72,7 +72,7 @@ class LogFilter:
         return gets_line
 
     def _admit_step(self, event: NodeStep, now: float) -> bool:
-        """Admit each phase once, its details rarely, and waits of cordoned nodes at once."""
+        """Admit each phase once, details rarely, waits of cordoned nodes at once."""
         node = self.view.nodes.get(event.node)
         if node is None or node.phase is not event.phase:
             self._reported_at[event.node, _STEP] = now
@@ -85,7 +85,7 @@ class LogFilter:
         return self._admit_rarely((event.node, _STEP), now, interval)
 
     def _admit_rarely(self, key: tuple[str, str], now: float, interval: float) -> bool:
-        """Return whether the last line was `interval` seconds ago, and if so remember this one."""
+        """If the last line was `interval` seconds ago, remember this one."""
         if now - self._reported_at.get(key, float("-inf")) < interval:
             return False
         self._reported_at[key] = now
@@ -93,7 +93,7 @@ class LogFilter:
 
 
 class PlainLines:
-    """Writes plain lines, and as a context also during silence. Safe to use from many threads."""
+    """Also writes during silence as a context. Safe for many threads."""
 
     def __init__(
         self,
@@ -132,9 +132,9 @@ class PlainLines:
                 self._write(event.at, sentence(event), now)
 
     def _write_during_silence(self) -> None:
-        """Write a summary during silence, because some CI systems end silent jobs."""
+        """Some CI systems end silent jobs."""
         while not self._ended.wait(_SECONDS_BETWEEN_CHECKS_FOR_SILENCE):
-            # If the reader of the pipe is gone, `notify` raises the error.
+            # `notify` raises the error if the reader of the pipe is gone.
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
                 view = self._filter.view
@@ -148,8 +148,8 @@ class PlainLines:
         self._stream.flush()
 
     def _with_time(self, at: datetime, text: str) -> str:
-        """Put the time before the text: in UTC for a log, the local time for a terminal."""
+        """Add UTC for a log, the local time for a terminal."""
         if not self._stream.isatty():
             return f"{whole_second(at)} {text}"
-        # Wrapped here, because the terminal would break words.
+        # The terminal would break words.
         return wrap(f"{at.astimezone():%H:%M:%S} {text}", shutil.get_terminal_size().columns)

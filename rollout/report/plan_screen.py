@@ -57,14 +57,14 @@ _MOST_NAMES_OF_WAVE = 20
 _MOST_NAMES_OF_GROUP = 8
 _MOST_NOTES = 3
 _FEWEST_ZONES_AS_ALL = 3
-# Up to date needs no label; the other states have a warning.
+# The other states have a warning.
 _WITHOUT_LABEL = (
     UpdateState.UP_TO_DATE,
     UpdateState.ROLLED_BACK,
     UpdateState.CHECK_FAILED,
     UpdateState.NOT_CHECKING,
 )
-# A plan does not tell an update that is verified from one that is downloaded.
+# A plan does not tell verified updates from downloading ones.
 _LABELS: Mapping[str, str] = {UpdateState.UPDATING: "downloading"}
 _SEE_DOCTOR = " → rollout doctor"
 _SHOWN_IN_TABLE_OR_HEADING = ("--max-unavailable", "--rollback")
@@ -110,7 +110,7 @@ def plan_text(
 
 
 def _without_nodes_of_unfinished(plan: RolloutPlan) -> RolloutPlan:
-    """Leave out the nodes of an unfinished rollout, which has its own sentence."""
+    """An unfinished rollout has its own sentence."""
     excluded = tuple(
         exclusion
         for exclusion in plan.excluded
@@ -191,7 +191,7 @@ def _most_at_once(wave: Wave) -> int:
 
 
 def _relaxed_flags(plan: RolloutPlan) -> str:
-    """Return the options that make the plan less careful, unless another line has them."""
+    """Leave out options that another line has."""
     rules = [
         rule
         for rule in relaxed_rules(plan.policy)
@@ -210,7 +210,7 @@ def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
 
 def _heading(plan: RolloutPlan, cluster_name: str) -> str:
     version_changes = _version_changes(plan.nodes)
-    # If there are several, the table has a column for them.
+    # The table has a column for several.
     only_change = f"   {version_changes[0]}" if len(version_changes) == 1 else ""
     cluster = printable(cluster_name or plan.cluster.server)
     nodes = counted(plan.summary.nodes, "node")
@@ -219,7 +219,7 @@ def _heading(plan: RolloutPlan, cluster_name: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
-    """Yield lines on nodes left out because of trouble, on failing updates, and the warnings."""
+    """Yield troubles of left-out nodes, failing updates, and warnings."""
     causes_and_nodes = []
     for exclusion in plan.excluded:
         if exclusion.reason.is_trouble:
@@ -271,7 +271,7 @@ def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _exclusion_label(exclusion: Exclusion) -> str:
-    """Return why the node is left out, or empty if that needs no mention."""
+    """Return an empty string if the reason needs no mention."""
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
     update = exclusion.update
@@ -290,7 +290,7 @@ def _wave_rows(
     most_rows: int = _MOST_ROWS,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return one row per wave without a `width`; else similar adjacent waves share a row."""
+    """With a `width`, similar adjacent waves share a row."""
     if width is None:
         return [_wide_row(wave, zone_by_node) for wave in plan.waves]
     all_zones = {zone_by_node.get(node.name, "") for node in plan.nodes}
@@ -306,8 +306,8 @@ def _group_similar_waves(
 ) -> Sequence[Sequence[Wave]]:
     """Group adjacent waves that look the same.
 
-    If these are more than `most_groups`, group waves of the same size; and if that is not enough,
-    only keep waves with nodes of the `control_plane` apart from the others.
+    Above `most_groups`, group by size; and if that is not enough, only keep the `control_plane`
+    apart from other nodes.
     """
 
     def has_control_plane(wave: Wave) -> bool:
@@ -344,7 +344,6 @@ def _group_row(
     *,
     shows_versions: bool,
 ) -> Row:
-    """Return the row of one wave, or of several similar ones."""
     nodes: list[PlannedNode] = []
     for wave in group:
         nodes += _nodes_in_order(wave)
@@ -353,7 +352,7 @@ def _group_row(
     indexes = str(group[0].index)
     if len(group) > 1:
         indexes = f"{group[0].index}\N{EN DASH}{group[-1].index}"
-    # Notes of many waves would fill the screen, so the first one stands for all.
+    # Notes of many waves would fill the screen.
     waves_with_note = group[:1] if len(group) > _MOST_ROWS else group
     notes = list(dict.fromkeys(printable(wave.note) for wave in waves_with_note if wave.note))
     return (
@@ -376,10 +375,7 @@ def _rough_time(seconds: float) -> str:
 
 
 class _WaveLook(NamedTuple):
-    """What a row shows of a wave. Waves that look the same share a row.
-
-    Only waves of one node do; the others have their `own_index`.
-    """
+    """What a row shows of a wave. Waves that look the same share a row."""
 
     # None for a wave of one node; keeps the other waves apart.
     own_index: int | None
@@ -401,10 +397,7 @@ class _WaveLook(NamedTuple):
 
 
 class _WaveSize(NamedTuple):
-    """What waves have in common that share a row if there is little room.
-
-    Rolling waves never do; they have their `own_index`.
-    """
+    """What waves have in common that share a row if there is little room."""
 
     # None unless the wave is rolling; keeps rolling waves apart.
     own_index: int | None
@@ -430,14 +423,14 @@ def _names_with_delays(wave: Wave) -> str:
 
 
 def _nodes_in_order(wave: Wave) -> Sequence[PlannedNode]:
-    """Return nodes of a rolling wave in the order of their starts, others by name."""
+    """Sort a rolling wave by starts, others by name."""
     if wave.rolling:
         return wave.nodes
     return sorted(wave.nodes, key=lambda node: natural_key(node.name))
 
 
 def _names_or_count(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
-    """Return the names of few nodes, or `40 nodes, up to 3 a wave`."""
+    """Return a few names, or `40 nodes, up to 3 a wave`."""
     names = [printable(node.name) for node in nodes]
     if len(group) == 1:
         return shortened(names, _MOST_NAMES_OF_WAVE, " ")
@@ -464,11 +457,9 @@ _HOUR = 3600
 
 
 def estimate_text(plan: RolloutPlan) -> str:
-    """Return `About 40 min. 120 pods will be evicted.`."""
     parts = []
     if plan.estimate.seconds:
         minutes = plan.estimate.assumed_reboot // _MINUTE
-        # Without past reboots, the estimate assumes how long one takes.
         assumption = f" (no history yet: assuming {minutes} min per reboot)" if minutes else ""
         parts.append(f"About {_in_words(plan.estimate.seconds)}{assumption}.")
     pods = plan.summary.pods_to_move
@@ -495,7 +486,7 @@ def _in_words(seconds: float) -> str:
 
 
 def no_nodes_text(plan: RolloutPlan) -> str:
-    """Return why no node is planned: `Nothing to do` only if no problem excludes one."""
+    """Say `Nothing to do` only if no problem excludes a node."""
     unwanted_version = plan.policy.rollback
     not_done = wrongly_left_out(plan.excluded)
     left_out_counts = rightly_left_out(plan.excluded)
@@ -537,7 +528,7 @@ def planned_version(node: PlannedNode) -> str:
 
 
 _NOT_RESOLVED_BY_SKIPPING = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
-# The suffix that a controller such as a ReplicaSet adds to its name.
+# Controllers such as a ReplicaSet add this suffix.
 _REPLICA_SUFFIX = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
 
@@ -553,10 +544,10 @@ def blocked_line(blockers: Sequence[Blocker]) -> str:
 
 
 def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
-    """Group findings by message. A warning about several objects names no nodes."""
+    """Group by message. A warning about several objects names no nodes."""
     for alike in grouped((finding.message, finding) for finding in findings).values():
         first = alike[0]
-        # A finding about its node itself has no other object.
+        # A finding about its node has no other object.
         objects = list(
             dict.fromkeys(entry.object for entry in alike if entry.object != f"node/{entry.node}")
         )
@@ -587,7 +578,6 @@ _POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE"))
 
 
 def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
-    """Return why a node is in its wave, what happens to its pods, and its findings."""
     is_planned = explanation.wave > 0
     if not is_planned:
         return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
@@ -621,7 +611,7 @@ def _place_lines(explanation: Explanation) -> Iterable[str]:
     company = f"with {shortened(other_nodes)}" if other_nodes else "alone"
     place = f"{printable(explanation.node)} is in wave {explanation.wave}, {company}"
     yield f"{place}: {printable(explanation.because)}"
-    # A plan may have hundreds of waves with the same reasons.
+    # Hundreds of waves may have the same reasons.
     for reasons, earlier_waves in groupby(explanation.not_earlier, key=attrgetter("because")):
         numbers = [earlier.wave for earlier in earlier_waves]
         waves = f"wave {numbers[0]}"
@@ -640,7 +630,6 @@ NOT_REHEARSED = (
 
 
 def rehearsal_text(rehearsals: Sequence[Rehearsal], width: int | None) -> str:
-    """Return the API server's objections to dry-run requests, and their number."""
     objections = []
     for rehearsal in rehearsals:
         subject = f"✘ {printable(rehearsal.node)}"

@@ -15,7 +15,7 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield the rules that are not the defaults, when windows are open, and relaxed rules."""
+    """Yield rules that differ from defaults, windows, and relaxed rules."""
     # Windows and freezes have their own lines.
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     changed = changed_rules(policy_document(without_times))
@@ -31,7 +31,6 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
 
 
 def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterator[str]:
-    """Yield `Window: Mon 22:00 6h: closed, opens in 3h00m (Mon 22:00)`, and one on freezes."""
     schedule = Schedule.of(policy)
     is_open = schedule.current_opening(now) is not None
     wait_clause = "; apply waits for it" if policy.wait and not is_open else ""
@@ -65,7 +64,7 @@ def _coming_freeze_state(schedule: Schedule, now: datetime) -> str:
 
 
 def _next_opening_text(schedule: Schedule, now: datetime) -> str:
-    """Return from when on nodes may start, `in 3h00m (Mon 22:00)`, or empty for never."""
+    """Return `in 3h00m (Mon 22:00)`, or an empty string for never."""
     opening = schedule.next_opening(now)
     return _relative_and_exact(opening.begin, schedule, now) if opening else ""
 
@@ -75,7 +74,6 @@ def _relative_and_exact(moment: datetime, schedule: Schedule, now: datetime) -> 
 
 
 def _time_until(then: datetime, now: datetime) -> str:
-    """Return `3h20m`, or from one day `2d03h`."""
     time_left = then - now
     if time_left.days == 0:
         return elapsed(time_left.total_seconds())
@@ -120,14 +118,14 @@ _KEY_OR_FLAG = {
     "courtesy.fluo_labels": "labels.fluo",
     "courtesy.conditions": "labels.conditions",
 }
-# A document without the taint is from a version that did not set it.
+# Older versions did not set the taint.
 _DEFAULT_POLICY = Policy(prefer_no_schedule_taint=True)
 _TABLE_HEADERS = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
 _SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 
 def changed_rules(policy: Mapping[str, object]) -> str:
-    """Return the rules of a policy's document that differ from the defaults."""
+    """Return the rules that differ from the defaults."""
     defaults = dict(flat_rules(policy_document(_DEFAULT_POLICY)))
     changed = []
     for flag, value in flat_rules(policy):
@@ -146,7 +144,6 @@ def value_text(value: object) -> str:
 
 
 def _as_flag(flag: str, value: object) -> str:
-    """Return `--canary 2`, `--no-delete-emptydir-data` or `drain.restart=false`."""
     if value is False:
         return f"--no-{flag.removeprefix('--')}" if flag.startswith("--") else f"{flag}=false"
     if value is True:
@@ -155,7 +152,7 @@ def _as_flag(flag: str, value: object) -> str:
 
 
 def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield pairs such as `--canary`, 2 and, for a whole table, `[[pool]]`, `db, role=db`.
+    """Yield `--canary`, 2 and, for a whole table, `[[pool]]`, `db, role=db`.
 
     `prefix` is the path of these rules in the policy, such as `gates.windows.`.
     """
@@ -167,7 +164,6 @@ def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
                 if isinstance(table, dict):
                     yield _TABLE_HEADERS[name], _table_text(table)
         else:
-            # A flag does not name its section.
             usual_flag = f"--{name.replace('_', '-')}"
             yield _KEY_OR_FLAG.get(prefix + name, usual_flag), value
 

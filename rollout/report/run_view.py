@@ -37,7 +37,7 @@ from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Wav
 
 @dataclass(slots=True, eq=False)
 class NodeView:
-    """A node, as its events show it. `monotonic` times and `now` are by the process's clock."""
+    """`monotonic` times and `now` are by the process's clock."""
 
     name: str
     # As in `NodeReport`.
@@ -55,7 +55,6 @@ class NodeView:
     blocked_evictions: dict[str, BlockedEviction] = field(default_factory=dict)
     block_reported_monotonic: dict[str, float] = field(default_factory=dict)
     has_evicted_pods: bool = False
-    # The drain waited for pods to complete.
     has_awaited_pods: bool = False
     version_staged: str = ""
     end: NodeFinished | None = None
@@ -69,7 +68,7 @@ class NodeView:
             self.since = event.at
             self.phase_begun_monotonic = now
             if event.phase in PART_OF:
-                # A node that had ended is taken up again, so its earlier end does not count.
+                # A node that had ended is taken up again.
                 self.end = None
         self.detail = event.detail
         self.activity = event.activity
@@ -82,15 +81,15 @@ class NodeView:
             self.has_awaited_pods = True
 
     def leave_phase(self, at: datetime) -> None:
-        """End the phase, and record it if it is one that takes time."""
+        """Record the phase if it takes time."""
         if self.phase and self.since and self.phase in PART_OF:
-            # The clock may have been set back, so a phase may seem to end before it began.
+            # The clock may have been set back.
             self.ended_phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
         self.phase = None
         self.release_pods(at)
 
     def release_pods(self, at: datetime) -> None:
-        """End the blocks of evictions, which are not known to be refused any more."""
+        """The evictions are not known to be refused any more."""
         for eviction in self.blocked_evictions.values():
             eviction.until = at
         self.blocked_evictions.clear()
@@ -98,7 +97,7 @@ class NodeView:
 
 @dataclass(slots=True)
 class RunView:
-    """The state of a run, from its events or its journal. Not safe for several threads.
+    """The state of a run, from its events or journal. Not thread-safe.
 
     A command is a process of the run. After its last node, a wave settles until evicted pods are
     available elsewhere.
@@ -128,7 +127,7 @@ class RunView:
     unknown_record_count: int = 0
     # Since a node of the last wave has ended.
     _awaits_settling: bool = False
-    # How many waves earlier processes have finished.
+    # Finished by earlier processes.
     _earlier_waves: int = 0
 
     @property
@@ -175,7 +174,7 @@ class RunView:
             case WaveSettling():
                 self._start_settling(event)
             case NodeStep():
-                # A node continues only after the cluster has settled, so the wait is over.
+                # A node continues only after the cluster has settled.
                 self.settling = None
                 self._get_or_add_node(event.node).apply_step(event, now)
                 for owner, seconds in (event.endings or {}).items():
@@ -205,7 +204,7 @@ class RunView:
             self._end_activities(self.last_at)
 
     def _begin_command(self, event: JournalHeader) -> None:
-        """Begin a process; the time since the one before is an interruption."""
+        """The time since the last process is an interruption."""
         self.commands.append(event)
         self.summary = None
         self.aborted = None
@@ -229,7 +228,7 @@ class RunView:
             self.eviction_count += event.evictions
 
     def _end_returned_nodes(self, event: AbortedRecord) -> None:
-        """End the nodes that the abort returned, except those that have failed."""
+        """Failed nodes are not returned."""
         versions = event.versions or {}
         for name in event.reverted:
             node = self._get_or_add_node(name)
@@ -260,13 +259,12 @@ class RunView:
             self._get_or_add_node(name).wave = len(self.waves)
 
     def _planned_wave_seconds(self, index: int) -> int | None:
-        """Return the plan's estimate for a wave, or None if unknown."""
         waves = self.plans[-1].waves if self.plans else ()
         estimates = {wave.index: wave.estimate.seconds for wave in waves}
         return estimates.get(index) or None
 
     def _count_earlier_waves(self, event: WaveStarted) -> int:
-        """Return how many waves earlier processes have finished; each starts to count at 1."""
+        """Each process starts to count its waves at 1."""
         is_first_of_process = event.index == 1
         if is_first_of_process and self.waves:
             last = self.waves[-1]
@@ -281,7 +279,7 @@ class RunView:
             self.waves[-1].waited_for.append(event.waiting_for)
 
     def _end_settling(self, at: datetime) -> None:
-        """Measure how long the last wave settled, if one of its nodes has ended."""
+        """Ignore a wave of which no node has ended."""
         self.settling = None
         if self._awaits_settling:
             wave = self.waves[-1]
@@ -305,7 +303,7 @@ class RunView:
         node = self._get_or_add_node(event.node)
         node.block_reported_monotonic[event.pod] = now
         eviction = node.blocked_evictions.get(event.pod)
-        # The same block is reported again and again: only update it.
+        # The same block is reported again and again.
         if eviction and eviction.event.since == event.since:
             eviction.event = event
             eviction.until = event.at

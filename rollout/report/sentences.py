@@ -74,7 +74,6 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
 
 
 def plan_extent(plan: RolloutPlan) -> str:
-    """Return `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both."""
     rolling_count = sum(wave.rolling is not None for wave in plan.waves)
     other_count = len(plan.waves) - rolling_count
     waves = counted(other_count, "wave") if other_count or not rolling_count else ""
@@ -83,14 +82,12 @@ def plan_extent(plan: RolloutPlan) -> str:
 
 
 def wave_title(index: int, waves: int, in_flight: int | None) -> str:
-    """Return `wave 1 of 2`, or `part 1 of 2, at most 3 in flight`."""
     if in_flight is None:
         return f"wave {index} of {waves}"
     return f"part {index} of {waves}, at most {in_flight} in flight"
 
 
 def progress_text(view: RunView, now: float) -> str:
-    """Return `3 of 12 nodes finished, 1 failed; 2 draining; w-4 has been draining for 2m05s`."""
     failed = f", {view.failed_count} failed" if view.failed_count else ""
     figures = f"{len(view.ended)} of {counted(view.planned_count, 'node')} finished{failed}"
     if not view.in_flight:
@@ -125,7 +122,7 @@ def blocked_text(event: PodBlocked) -> str:
 
 
 def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
-    """Return what blocks an eviction, shortened to `width`, or in two lines.
+    """Shorten what blocks an eviction to `width`, or use two lines.
 
     The time left is that of `age` seconds after the event.
     """
@@ -134,7 +131,7 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     pod = printable(event.pod)
     reason = why_blocked(event)
     brief = _brief_reason(event)
-    # The budget is in the pod's namespace, so one of them may leave it out.
+    # The budget is in the pod's namespace.
     namespace, slash, _ = event.budget.partition("/")
     pod_name = pod.removeprefix(f"{namespace}/") if slash else pod
     # From the longest to the shortest.
@@ -166,10 +163,10 @@ def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
 
 
 def why_blocked(event: PodBlocked) -> str:
-    """Return the budget's figures or else the message, and the controller that has to act."""
+    """Return the budget's figures or the message, and who has to act."""
     reason = printable(event.message)
     if event.needs is not None and event.has is not None:
-        # Above its need, a budget allows evictions once it has counted the last ones.
+        # Above its need, a budget must count the last evictions first.
         uncounted = (
             ", and the last evictions are not counted yet" if event.has > event.needs else ""
         )
@@ -178,12 +175,10 @@ def why_blocked(event: PodBlocked) -> str:
 
 
 def _who_acts(event: PodBlocked) -> str:
-    """Return `waits for Cluster db/shop`, or nothing."""
     return f"waits for {printable(event.controller)}" if event.controller else ""
 
 
 def eviction_text(pod: EvictedPod) -> str:
-    """Return `shop/cart-1 (ReplicaSet/cart), gone after 3s`."""
     gone = "not gone yet" if pod.seconds is None else f"gone after {elapsed(pod.seconds)}"
     return f"{pod_with_owner(pod)}, {gone}"
 
@@ -203,7 +198,6 @@ def outcome_sign(result: NodeFinished) -> str:
 
 
 def brief_result(result: NodeFinished) -> str:
-    """Return `worker-1  on 4152.2.0  3m20s`, or why the node was skipped or failed."""
     if result.outcome is Outcome.SKIPPED:
         return f"{printable(result.node)}  skipped: {printable(result.message)}"
     if not result.succeeded:
@@ -214,7 +208,7 @@ def brief_result(result: NodeFinished) -> str:
 
 
 def what_failed(result: NodeResult | NodeFinished) -> str:
-    """Return how a node failed. The message about a stranded node says that it stays cordoned."""
+    """The message about a stranded node says that it stays cordoned."""
     failure = printable(result.message) or result.outcome.value
     if result.left_cordoned and result.outcome is not Outcome.STRANDED:
         return f"{failure}; it stays cordoned"
@@ -231,7 +225,6 @@ def result_counts(result: RunResult) -> str:
 
 
 def outcome_counts(succeeded: str, *, failed: int, not_rebootable: int, not_started: int) -> str:
-    """Return `3 nodes succeeded, 1 failed`."""
     were = "was" if not_started == 1 else "were"
     counts = joined(
         ", ",
@@ -252,7 +245,6 @@ def absence_counts(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> 
 
 
 def reason_counts(reasons: Mapping[str, int]) -> str:
-    """Return `1 paused, 3 no-update`."""
     return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
 
 
@@ -265,7 +257,7 @@ def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
 
 
 def _conditions_text(conditions: Iterable[NodeCondition]) -> Iterable[str]:
-    """Yield a line for equal conditions: `Node conditions DiskPressure, Ready are Unknown ...`."""
+    """Yield a line for equal conditions."""
     types_by_condition = grouped(
         (replace(condition, type=""), printable(condition.type)) for condition in conditions
     )

@@ -96,7 +96,7 @@ def status_text(
     closed_windows: str = "",
     with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Return the nodes and the next commands; without a `width`, all columns within `room`.
+    """Show all columns that fit into `room` without a `width`.
 
     `closed_windows` is a sentence. `with_flags` adds the user's flags to a command of rollout.
     """
@@ -133,7 +133,7 @@ def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | No
 def _rollout_commands(
     follow_ups: Sequence[FollowUp], rollout: FollowUp, with_flags: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield each way, and before it the other follow-ups' commands if it starts nodes."""
+    """Yield each way, after the other commands it needs to start nodes."""
     other_commands = [
         entry.command for entry in follow_ups if entry is not rollout and entry.command
     ]
@@ -160,7 +160,7 @@ def _next_command(
 def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int
 ) -> list[str]:
-    """Return the table, the counts and a shared note; only the note if it is all hosts' error."""
+    """If the note is all hosts' error, leave out the table and counts."""
     shared_note = _shared_note(notes)
     if not shared_note:
         return [_brief_table(statuses, notes, width), counts]
@@ -187,7 +187,7 @@ def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: in
 
 
 def _shared_note(notes: Sequence[str]) -> str:
-    """Return the note that more than half of the nodes have, or empty."""
+    """Return the note of more than half of the nodes, or empty."""
     counts = Counter(note for note in notes if note)
     if not counts:
         return ""
@@ -253,7 +253,7 @@ def _state_counts(statuses: Sequence[NodeStatus]) -> str:
 def _next_steps(
     statuses: Sequence[NodeStatus], sources: Sequence[Source], follow_ups: Sequence[FollowUp]
 ) -> Iterator[FollowUp]:
-    """Yield steps, the most urgent first."""
+    """Yield the most urgent steps first."""
     doctor = FollowUp(command="rollout doctor")
     if any(_needs_doctor(status) for status in statuses):
         yield doctor
@@ -285,7 +285,7 @@ def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
 
 
 def _needs_doctor(status: NodeStatus) -> bool:
-    """Whether the host prevents its reboot, or nothing explains why its state is unknown."""
+    """Whether the host prevents its reboot, or its unclear state has no reason."""
     if status.reason in _ON_THE_HOST:
         return True
     is_explained = status.judged or status.shows or status.is_rebooting
@@ -302,7 +302,7 @@ def rolled_back_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
 def _is_check_useful(status: NodeStatus, rolled_back: frozenset[str]) -> bool:
     if status.update is None or status.state not in _STATES_THAT_NEED_A_CHECK:
         return False
-    # Otherwise a check would only stage the version that failed again.
+    # A check would only stage the version that failed again.
     return status.update.newest_version not in rolled_back
 
 
@@ -317,7 +317,7 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
-    """Return how the node failed before, if `rollout operate` will retry it."""
+    """Return how the node failed, if `rollout operate` will retry it."""
     failures = memory.nodes.get(status.node)
     will_retry = bool(status.retry_after)
     if failures is None or not will_retry:
@@ -341,7 +341,7 @@ def _wide_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
 
 
 def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
-    """Return what neither the other columns nor the lines below the table say."""
+    """Return what neither other columns nor the lines below say."""
     if status.is_rebooting:
         return printable(status.progress)
     if status.shows and status.judged and not status.needs_reboot:
@@ -351,14 +351,14 @@ def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str
         problem = ""
     lead = status.progress
     failure = _failure_text(status, memory, now)
-    # The state of a rolled-back host already says how it failed.
+    # A rolled-back host's state already says how it failed.
     if failure and not status.is_rolled_back:
         lead = failure
     return printable(joined("; ", lead, problem))
 
 
 def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
-    """Whether a line below the table, on a pause or a held version, says why the node waits."""
+    """Whether a line on a pause or a held version says why the node waits."""
     if status.error:
         return False
     if status.is_paused:
@@ -425,7 +425,6 @@ def _yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is a formatter of boole
 def _memory_follow_ups(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
-    """Yield what the memory holds back: all nodes, unattended passes, or versions."""
     pause = why_all_paused(memory, now)
     if pause:
         yield FollowUp(f"{printable(capitalize(cause_of(pause)))}.", "rollout unpause --all")
@@ -443,7 +442,7 @@ def _memory_follow_ups(
             sentence = f"{printable(capitalize(cause_of(held)))}{nodes}."
             release = f"rollout release {shell_word(version)}"
             if isinstance(held, HeldVersion) and held.by:
-                # Someone holds it on purpose, so releasing it is not the next step.
+                # Someone holds it on purpose.
                 yield FollowUp(f"{sentence} To end the hold: {release}")
             else:
                 yield FollowUp(sentence, release, lead=AFTER_THE_CAUSE)

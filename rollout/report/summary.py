@@ -23,7 +23,6 @@ _MOST_NOT_DONE = 5
 _WIDEST_NAME = 18
 _INDENT = "    "
 
-# Steps with these leads are printed as plain commands.
 _SEE = "see"
 _THEN = "then"
 _GO_ON = "go on"
@@ -44,7 +43,7 @@ class _Step(NamedTuple):
 
 
 class _FindingRow(NamedTuple):
-    """What happened to nodes. `fixes` are commands or sentences."""
+    """`fixes` are commands or sentences."""
 
     sign: str
     nodes: str
@@ -60,7 +59,7 @@ def summary_text(
     unattended: bool = False,
     with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Return the result of a run that `took` seconds; without a `width`, every node has a row."""
+    """Without a `width`, every node has a row. `took` is in seconds."""
     rows = (
         *_failure_rows(result, width),
         *_not_done_rows(result.not_done, width),
@@ -77,7 +76,6 @@ def summary_text(
 
 
 def _headline(result: RunResult, took: float) -> str:
-    """Return `9 of 12 nodes done in 24m10s, on 4152.2.0.`."""
     requested = {finished.node for finished in result.finished}
     requested.update(entry.node for entry in result.not_started)
     requested.update(entry.node for entry in result.not_done)
@@ -139,8 +137,7 @@ def _reason_not_started(entry: NotStarted, state: str) -> str:
 
 
 def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
-    """Yield `✘ w-1  is not Ready   → kubectl describe node w-1`."""
-    # Wider names do not move the texts of the other rows.
+    # Wider names do not move the other rows' texts.
     widths = [len(row.nodes) for row in rows if len(row.nodes) <= _WIDEST_NAME]
     name_width = max(widths, default=0)
     for row in rows:
@@ -156,7 +153,7 @@ def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
 
 
 def _step_lines(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
-    """Yield leads and commands; steps in a row share the lead `Next:`."""
+    """Steps in a row share the lead `Next:`."""
     previous_lead = ""
     for lead, command in steps:
         if lead in (_SEE, _GO_ON):
@@ -183,7 +180,6 @@ def rehearsal_ending(result: RunResult, width: int | None) -> str:
 
 
 def next_step(result: RunResult, *, unattended: bool) -> str:
-    """Return `See: rollout doctor; then: rollout resume`."""
     steps = tuple(_steps_to_next_pass(result) if unattended else _next_steps(result))
     if len(steps) == 1 and steps[0].lead == _GO_ON:
         return steps[0].command
@@ -191,7 +187,7 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 
 def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
-    """Yield the steps after a pass of `operate`, which continues by itself."""
+    """A pass of `operate` continues by itself."""
     if any(entry.reason not in _REASONS_TO_START_LATER for entry in result.not_done):
         yield _Step(_SEE, "rollout doctor")
     if result.failed:
@@ -205,7 +201,7 @@ def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[_Step]:
-    """Yield the steps after another rollout, else for a held version, else for failed nodes."""
+    """Another rollout comes before held versions, then failed nodes."""
     if _was_stopped_by_other(result):
         yield from _steps_after_other(result)
         return
@@ -236,12 +232,11 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
 
 
 def _is_rest_deferred(result: RunResult) -> bool:
-    """Whether all nodes that are not done failed earlier, or wait for a run on another node."""
+    """Whether the rest failed earlier, or waits for a run on another node."""
     return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
 def _was_stopped_by_other(result: RunResult) -> bool:
-    """Whether this process had to leave a node to another process."""
     return any(failure.outcome is Outcome.FENCED for failure in result.failed)
 
 
@@ -250,7 +245,7 @@ def _steps_after_other(result: RunResult) -> Iterator[_Step]:
     if _has_lost_lock(result):
         yield _Step(_THEN, "rollout resume")
     else:
-        # Under a lock of its own, the other rollout may still be running.
+        # Under its own lock, the other rollout may still be running.
         yield _Step("after the other rollout has ended", "rollout resume")
 
 
@@ -263,7 +258,7 @@ def _has_lost_lock(result: RunResult) -> bool:
 
 
 def _has_new_trouble(result: RunResult) -> bool:
-    """Whether a node is not done for a reason other than a hold or an earlier failure."""
+    """Whether a node is left for a reason besides holds and old failures."""
     return any(
         entry.reason is not ExclusionReason.VERSION_HELD and entry not in result.failed_before
         for entry in result.not_done
@@ -271,14 +266,13 @@ def _has_new_trouble(result: RunResult) -> bool:
 
 
 def _needs_other_windows(result: RunResult) -> bool:
-    """Whether no future window lets a node start."""
     return any(
         entry.kind == StartKind.WINDOW and not entry.is_for_later for entry in result.not_started
     )
 
 
 def _failed_names(result: RunResult) -> str:
-    """Return `w-1, w-2 and 3 more`, with the failures of earlier processes."""
+    """Include the failures of earlier processes."""
     names = [failure.node for failure in result.failed]
     names += [failure.node for failure in result.failed_before]
     return shortened(list(dict.fromkeys(names)), most=2)
@@ -295,7 +289,7 @@ def _after_fixing_failed(result: RunResult, failed_names: str) -> str:
 
 
 def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
-    """Offer to leave out failed nodes, because a dead host would fail forever."""
+    """A dead host would fail forever, so offer to leave it out."""
     failed_names = _failed_names(result)
     if not failed_names or _was_stopped_by_other(result):
         return
@@ -312,8 +306,7 @@ def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
 
 
 def _continue_command(result: RunResult) -> str:
-    """Return the command that goes on with the nodes that are left."""
-    # A plain resume continues stranded nodes; others that failed need --retry-failed.
+    # Only stranded nodes continue without --retry-failed.
     needs_retry = any(failure.outcome is not Outcome.STRANDED for failure in result.failed)
     if needs_retry or result.failed_before:
         needed = max((failure.needed_drain_seconds for failure in result.failed), default=0)
@@ -326,7 +319,6 @@ def _continue_command(result: RunResult) -> str:
 
 
 def _start_command(result: RunResult) -> str:
-    """Return the command for a new rollout with the same aim."""
     unwanted_version = result.rollback
     if unwanted_version:
         return f"rollout rollback {shell_word(unwanted_version)}"
@@ -334,7 +326,6 @@ def _start_command(result: RunResult) -> str:
 
 
 def _release_command(result: RunResult) -> str:
-    """Return the command that ends the holds of all versions in the way; empty for none."""
     versions_of_nodes = [
         entry.version for entry in result.not_done if entry.reason is ExclusionReason.VERSION_HELD
     ]

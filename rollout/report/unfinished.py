@@ -45,7 +45,7 @@ _HAS_STOPPED_PASSES = (
 
 
 def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINISHED) -> str:
-    """Return a clause about the rollout, its state, and how many nodes are in which state."""
+    """Return a clause about the rollout, its state and its nodes' states."""
     if unfinished.is_only_taints:
         if unfinished.tainted:
             leftovers = f"PreferNoSchedule taint on {_counted_names(unfinished.tainted)}"
@@ -86,7 +86,7 @@ def _left_names(unfinished: Unfinished) -> Sequence[str]:
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
-    """Return what to do when the nodes are Ready again, and if they are gone for good."""
+    """Return what to do if the nodes come back, and if they are gone."""
     return _ways_after_abort(_left_names(unfinished))
 
 
@@ -103,7 +103,6 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
 
 
 def _wave_clause(unfinished: Unfinished) -> str:
-    """Return ` in wave 1 of 3`, or an empty string."""
     wave_by_node = _wave_by_node(unfinished)
     waves_in_flight = [
         wave_by_node[entry.node.name]
@@ -127,12 +126,11 @@ def _wave_count(unfinished: Unfinished) -> int:
 def nodes_under_way(
     unfinished: Unfinished, wait_reasons: Mapping[str, str]
 ) -> Mapping[str, UnderWay]:
-    """Return each node's progress by name. `wait_reasons` says what a node waits for.
+    """Return each node's progress by name.
 
     A node that was rolled back is left out, because its version shows that.
     """
     phases: dict[str, Phase] = {}
-    # Nodes that failed, but were uncordoned.
     for name, outcome in unfinished.failed_in_service.items():
         if outcome in _OUTCOMES_SHOWN_AS_FAILED:
             phases[name] = Phase.FAILED
@@ -154,7 +152,6 @@ def nodes_under_way(
 
 
 def commands_clause(unfinished: Unfinished) -> str:
-    """Return which commands continue, end or undo the rollout."""
     if unfinished.is_only_taints:
         pronoun = "it" if unfinished.tainted else "them"
         return f"`rollout abort` removes {pronoun}"
@@ -178,12 +175,12 @@ def commands_clause(unfinished: Unfinished) -> str:
 
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
-    """Return whether a FleetLock server, which keeps no record, runs the rollout."""
+    """A FleetLock server keeps no record."""
     return unfinished.record.is_missing and is_fleetlock_run(unfinished.run_id)
 
 
 def _group_counts(unfinished: Unfinished) -> str:
-    """Return `2 nodes in progress, 3 done`, and what is wrong with the record."""
+    """Also say what is wrong with the record."""
     groups = {
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.failed_in_service],
@@ -198,7 +195,7 @@ def _group_counts(unfinished: Unfinished) -> str:
             # Only the first count has the noun.
             number = str(len(nodes)) if counts else counted(len(nodes), "node")
             counts.append(f"{number} {label}")
-    # A FleetLock server never has a record, so that it lacks one is no problem.
+    # A FleetLock server never has a record.
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
     return joined(
         " ",
@@ -219,7 +216,7 @@ def resume_preview(
     *,
     retry: bool,
 ) -> str:
-    """Return what resume will do with the nodes that the new plan does not show."""
+    """Describe the nodes that the new plan does not show."""
     states = {
         marked.node.name: f"{marked.phase}, will continue from there"
         for marked in unfinished.in_flight
@@ -234,7 +231,6 @@ def resume_preview(
     if left_out:
         fate = "failed, and retried only with --retry-failed"
         if retry:
-            # The new plan excludes these nodes.
             fate = "failed, and left out of this run"
         lines.append(f"  {fate}: {shortened(left_out)}")
     if inherited.failures:
@@ -245,7 +241,7 @@ def resume_preview(
 def abort_preview(
     unfinished: Unfinished | None, lock: LockSnapshot, *, ready_timeout: float
 ) -> str:
-    """Return what abort will do. Without an unfinished rollout, only FleetLock slots are left."""
+    """Without an unfinished rollout, only FleetLock slots are left."""
     if unfinished is None:
         return "FleetLock slots of nodes that have no rollout annotations will be released."
     states = {}
@@ -280,7 +276,7 @@ def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
 
 
 def abort_result(aborted: Aborted, abort_command: str) -> str:
-    """Return what abort did, and how to go on with the nodes that it could not return."""
+    """Also say how to go on with nodes that could not be returned."""
     left_nodes = []
     for name, reason in aborted.left_cordoned.items():
         left_nodes.append(f"{printable(name)}: {printable(reason)}")
@@ -329,7 +325,7 @@ def run_text(
     *,
     alive: bool | None,
 ) -> str:
-    """Return the rollout and its nodes; `alive` is None if unknown."""
+    """`alive` is None if unknown."""
     states = {}
     for marked in unfinished.marked_nodes:
         name = marked.node.name
@@ -352,7 +348,7 @@ def _title(unfinished: Unfinished, *, alive: bool | None) -> str:
 
 
 def _holder_and_node_lines(lock: LockSnapshot, state_by_node: Mapping[str, str]) -> Iterator[str]:
-    """Yield who holds the lock, and the nodes; nodes in the same state share a line if many."""
+    """Many nodes in the same state share a line."""
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder}, which held the lock, was a process on this machine and has ended"
@@ -368,7 +364,6 @@ def _holder_and_node_lines(lock: LockSnapshot, state_by_node: Mapping[str, str])
 
 
 def _idle_text(unfinished: Unfinished) -> str:
-    """Return how a rollout that no process is working on can continue or end."""
     if not unfinished.blocks_others:
         return f"  {commands_clause(unfinished)}"
     commands = commands_clause(unfinished)

@@ -222,5 +222,4 @@ class RunReport(Struct, frozen=True):
         return len(self.nodes) - len(self.skipped)
 
     def wave_at(self, position: int) -> WaveReport | None:
-        """Return the wave at a `NodeReport.wave`, None for 0."""
         return self.waves[position - 1] if position else None

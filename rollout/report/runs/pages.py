@@ -30,7 +30,7 @@ from rollout.report.runs.tables import NODE_PARTS, clock, outcome_text
 from rollout.report.sentences import sentence, wave_title
 
 MOST_ROWS = 60
-# As many rows as a browser shows without delay.
+# Browsers show as many rows without delay.
 _MOST_EVICTIONS = 2000
 # In percent.
 _LEAST_VISIBLE_WIDTH = 0.25
@@ -60,11 +60,11 @@ class LivePageFrame(Struct, frozen=True):
     """What a live page shows besides its run."""
 
     at: datetime
-    # Lines about the rollout in the cluster; empty if it was not read.
+    # About the rollout in the cluster; empty if it was not read.
     status: Sequence[str]
     headings: Sequence[str]
     history: Sequence[PastRun]
-    # Seconds after which the browser reloads the page; 0 for never.
+    # Seconds until the browser reloads the page; 0 for never.
     refresh: int
     # The page always shows the latest run.
     is_latest: bool
@@ -143,7 +143,6 @@ def timeline(report: RunReport) -> Chart:
 
 
 def _ticks(axis: Interval) -> Iterator[tuple[float, str]]:
-    """Yield positions in percent, and their times."""
     time_format = "%a %H:%M"
     if axis.seconds < _HOUR:
         time_format = "%H:%M:%S"
@@ -155,7 +154,7 @@ def _ticks(axis: Interval) -> Iterator[tuple[float, str]]:
 
 
 def _bars(axis: Interval, spans: Iterable[Span]) -> Iterator[Bar]:
-    """Yield the part of each span that is on the timeline, wide enough to be seen."""
+    """Widen short spans to be seen."""
     one_percent = timedelta(seconds=max(axis.seconds, 0.001) / 100)
     for span in spans:
         begin = max(span.begin, axis.begin)
@@ -199,12 +198,11 @@ def _escape_control_characters(value: object) -> object:
 
 
 def _anchor(title: str) -> str:
-    """Return `where-the-time-went` for a title."""
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
 def _render(template: str, **content: Any) -> Page:
-    """Return the page, whose policy allows our style sheet by its digest."""
+    """The page's policy allows our style sheet by its digest."""
     loader = PackageLoader("rollout.report.runs", "templates")
     environment = Environment(
         loader=loader,
@@ -266,7 +264,7 @@ def _report_variables(report: RunReport) -> Mapping[str, Any]:
 
 
 def _utc_offset(moment: datetime) -> str:
-    """Return `+02:00`; the format `%:z` needs Python 3.12."""
+    """The format `%:z` needs Python 3.12."""
     return moment.isoformat()[-len("+02:00") :]
 
 
@@ -276,7 +274,6 @@ def _eviction_tables(report: RunReport) -> Iterator[tables.ReportTable]:
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield CSS classes of bars and marks, and what they mean."""
     yield from ((part, part.heading) for part in NODE_PARTS)
     if report.holds:
         yield "held", "an eviction was blocked"

@@ -1,5 +1,3 @@
-"""Makes the report of a run from its journal, and reads how long past runs took."""
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -39,9 +37,9 @@ def report_of(
     damaged_lines: int = 0,
     is_being_written: bool | None = None,
 ) -> RunReport:
-    """Return the report of a run. `is_being_written` is None if unknown.
+    """Raise `InputError` about `origin` if the journal has no run.
 
-    `InputError` about `origin` if the journal has no run.
+    `is_being_written` is None if unknown.
     """
     view = run_view(parse_records(journal))
     period = _recorded_interval(view, origin)
@@ -86,7 +84,6 @@ def report_of(
 
 
 def _recorded_interval(view: RunView, origin: str) -> Interval:
-    """Return from when to when the run is recorded, or raise `InputError`."""
     if view.begun_at is None or view.last_at is None or not (view.headers or view.plans):
         raise InputError(
             f"no run is recorded in {origin}",
@@ -133,7 +130,7 @@ def _first_nonempty(texts: Iterable[str]) -> str:
 
 
 def _recorded_policy(view: RunView) -> Mapping[str, object] | None:
-    """Return the first process's policy, or else that of the first plan that has one."""
+    """Return the first process's policy, or else the first plan's."""
     if view.headers and view.headers[0].policy:
         return view.headers[0].policy
     for plan in view.plans:
@@ -165,7 +162,7 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
 
 def _node_reports(view: RunView) -> Iterator[NodeReport]:
     planned = dict[str, PlannedNode]()
-    # Reversed, so that the first plan with a node counts.
+    # The first plan with a node counts.
     for plan in reversed(view.plans):
         for wave in plan.waves:
             planned.update((node.name, node) for node in wave.nodes)
@@ -233,18 +230,17 @@ def _part_reports(
     openings: Sequence[Interval] | None,
     interruptions: Sequence[Interval],
 ) -> Sequence[PartReport]:
-    """Return the time of each part. Nodes in several parts at once share it."""
+    """Nodes in several parts at once share the time."""
     changes = _changes_by_time(nodes)
-    # When nodes, windows or processes begin or end something.
     times = set(changes)
     for interval in (period, *(openings or ()), *interruptions):
         times |= {interval.begin, interval.end}
     times_in_run = sorted(at for at in times if period.begin <= at <= period.end)
     seconds_by_part = defaultdict[Part, float](float)
     nodes_by_part = Counter[Part]()
-    # Whether a node was in flight since the last interruption.
+    # Since the last interruption.
     has_worked = False
-    # Between two of these times, all nodes stay in their parts.
+    # Between these times, all nodes stay in their parts.
     for begin, end in pairwise(times_in_run):
         nodes_by_part.update(changes[begin])
         seconds = _seconds(begin, end)
@@ -266,7 +262,6 @@ def _part_reports(
 
 
 def _changes_by_time(nodes: Iterable[NodeReport]) -> defaultdict[datetime, Counter[Part]]:
-    """Return by how much the number of nodes in each part changes, by time."""
     changes = defaultdict[datetime, Counter[Part]](Counter)
     for node in nodes:
         for phase in node.phases:
@@ -283,7 +278,6 @@ def _idle_part(
     *,
     has_worked: bool,
 ) -> Part:
-    """Return what the run waited for at a time without nodes in flight."""
     if any(interruption.begin <= at < interruption.end for interruption in interruptions):
         return Part.INTERRUPTED
     are_openings_known = openings is not None
@@ -308,14 +302,14 @@ def _part_report(part: Part, seconds_of_run: float, nodes: Sequence[NodeReport])
 
 
 def _window_openings(policy_document: object, period: Interval) -> Sequence[Interval] | None:
-    """Return when windows were open in the run, or None without windows or if unknown."""
+    """Return None without windows or if unknown."""
     policy = read_policy(policy_document)
     if policy is None:
         return None
     try:
         schedule = Schedule.of(policy.gates.windows)
     except UsageError:
-        # Another version of rollout may know more kinds of windows.
+        # Another version may know more kinds of windows.
         return None
     if not schedule or period.end - period.begin > _LONGEST_RUN:
         return None
@@ -329,7 +323,7 @@ def _window_openings(policy_document: object, period: Interval) -> Sequence[Inte
 
 
 class _DurationKind(StrEnum):
-    """What took the time. An ending is the time in which evicted pods terminate."""
+    """An ending is the time in which evicted pods terminate."""
 
     DRAIN = "drain"
     REBOOT = "reboot"
@@ -345,12 +339,11 @@ class _PastDuration(NamedTuple):
     owner: str = ""
 
 
-# Threads may report one moment this many seconds apart, and an end this late.
+# Threads may report one moment this many seconds apart.
 _SLACK = 5.0
 
 
 def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> PastDurations:
-    """Return how long steps took in past runs on this cluster."""
     durations = list[_PastDuration]()
     for records in journals:
         durations += _run_durations(tuple(records), cluster_uid)
@@ -370,7 +363,7 @@ def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> PastDur
 
 
 def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_PastDuration]:
-    """Yield durations, but none of another cluster's journal."""
+    """Ignore journals of another cluster."""
     header = records[0] if records else {}
     if header.get("type") != "run":
         return
@@ -381,7 +374,7 @@ def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_Pas
     view = run_view(parse_records(records))
     yield from _node_durations(view, policy)
     gates = policy.gates
-    # With these rules, the time between two waves is not only for settling.
+    # These rules add to the time between waves.
     waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
     if not waits_between_waves:
         for seconds in _settle_seconds(view, policy.settle_timeout):
@@ -426,7 +419,7 @@ class _NodeTimes(NamedTuple):
 
 
 def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _NodeTimes | None:
-    """Return the node's times in one process; None if uncertain, as after a change of the clock."""
+    """Return None if uncertain, as after a change of the clock."""
     phases = [phase for phase in node.ended_phases if phase.begin >= process_start]
     # A delay after the cordon is no part of the drain.
     drain_begun = next(
@@ -440,7 +433,7 @@ def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _
     is_in_order = all(_seconds(earlier, later) >= -_SLACK for earlier, later in pairwise(moments))
     if not is_in_order:
         return None
-    # `end.seconds` is the node's whole time as its process measured it, or 0 if unknown.
+    # `end.seconds` is by the process's clock, or 0 if unknown.
     if end.seconds and _seconds(drain_begun, end.at) > end.seconds + _SLACK:
         return None
     reboots = [phase.begin for phase in phases if phase.phase is Phase.REBOOTING]
@@ -448,7 +441,6 @@ def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _
 
 
 def _process_start(view: RunView, at: datetime) -> datetime:
-    """Return when the process that was running at a time had begun."""
     return max(
         (header.at for header in view.headers if header.at <= at), default=view.begun_at or at
     )
@@ -459,7 +451,6 @@ def _seconds(begin: datetime, end: datetime) -> float:
 
 
 def _settle_seconds(view: RunView, settle_timeout: float) -> Iterator[float]:
-    """Yield the seconds between two waves of one process."""
     for wave, next_wave in pairwise(view.waves):
         seconds = _seconds(wave.ended_at, next_wave.begun_at)
         # Without an ended node, `ended_at` is when the wave began.

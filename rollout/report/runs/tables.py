@@ -100,7 +100,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _eviction_differences(report: RunReport) -> Iterator[str]:
-    """Yield how the evictions differ from the plan, if the journal names pods."""
+    """Yield nothing unless the journal names pods."""
     if not report.evicted:
         return
     evicted_by_node = Counter(pod.node for pod in report.evicted)
@@ -131,10 +131,8 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
 
 
 def _versions(report: RunReport) -> str:
-    """Return `3975.2.0 → 4081.2.1 (9 nodes), 3975.2.0 unchanged (1 node)`."""
     number_by_change = Counter[tuple[str, str]]()
     for node in report.nodes:
-        # Without a reboot, the node still has its earlier version.
         is_unchanged = not node.version_after and Part.REBOOT not in node.parts
         after = node.version_before if is_unchanged else node.version_after
         number_by_change[node.version_before, after] += 1
