@@ -30,7 +30,6 @@ def ask(question: str, notes: Sequence[str] = ()) -> None:
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        # Start a new line below the question.
         sys.stderr.write(f"\n{program_name()}: interrupted: nothing was changed\n")
         raise
     if answer.strip() != "yes":

@@ -13,7 +13,6 @@ from rollout.cli.terminal import fit_line, flush_or_discard
 from rollout.errors import ExitCode, NotConfirmedError, RolloutError
 from rollout.model.text import printable
 
-# typer's exit code for usage errors.
 _USAGE = 2
 _RESUME = "resume"
 # The message of a plain RuntimeError.
@@ -29,7 +28,6 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run typer's program, report its error, and return the exit code."""
     try:
         code = program(list(arguments), prog_name=program_name(), standalone_mode=False)
         sys.stdout.flush()
@@ -49,7 +47,6 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 
 def _command_path(program: Callable[..., Any], arguments: Sequence[str]) -> str:
-    """Return `rollout` if the first word is not a command."""
     first_word = next((word for word in arguments if not word.startswith("-")), "")
     is_command = first_word in getattr(program, "commands", ())
     return f"{program_name()} {first_word}" if is_command else program_name()
@@ -109,7 +106,6 @@ def _message_lines(error: BaseException, command_path: str) -> Iterator[str]:
         yield f"{name}: error: {printable(_system_message(error))}"
         yield f"hint: {_DENIED}"
     else:
-        # A bug.
         yield f"{name}: error: {type(error).__name__}: {printable(str(error))}"
         yield f"hint: {_BUG}"
 

@@ -143,7 +143,6 @@ def _shared_parameters(
 
 
 def _set_signature(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
-    """Give a command the signature from which Typer makes its flags."""
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = {item.name: item.annotation for item in parameters}
 
@@ -163,7 +162,6 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
 
 
 def _own_parameters(command: Callable[..., None], *, takes_plan: bool) -> list[inspect.Parameter]:
-    """Leave out the parameters that `takes` fills."""
     hints = get_type_hints(command)
     filled_by_takes = {"settings", "file"} if takes_plan else {"settings"}
     own = []

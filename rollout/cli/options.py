@@ -23,7 +23,6 @@ _OPTIONS = "Options"
 # The values of flags given without one. Left to click, such a flag would take the next word.
 _IMPLIED_VALUES = {"--dry-run": "--dry-run=server"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-# Other commands have a module of their own name.
 _MODULES = {
     "pause": "memory",
     "unpause": "memory",
@@ -65,7 +64,7 @@ def argument(
 
 
 class PlainValue:
-    """Reads values by type. typer's reader would load pydantic (0.15 s)."""
+    """typer's reader would load pydantic (0.15 s)."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Raise `BadParameter` for invalid text."""
@@ -133,7 +132,7 @@ def _import_command(name: str, description: str) -> Any:
 
 
 class _QuickValues:
-    """Reads values by `PlainValue`, but leaves them as typed in completions."""
+    """Leaves values as typed in completions."""
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
         is_completion = ctx.resilient_parsing
@@ -177,14 +176,11 @@ class Group(_HelpAsStarted, TyperGroup):
 
 
 class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
-    """A command whose help lists arguments and flags in titled sections."""
-
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         pieces = super().collect_usage_pieces(ctx)
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the parameters' names and helps, by section title."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):

@@ -39,7 +39,6 @@ COMMANDS: Mapping[str, str] = {
 _QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
 # After an article, the word means a rollout; after `kubectl`, a subcommand.
 _NOT_AFTER = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
-# Otherwise the word is not the program's name.
 _ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w-]|\.\w))"
 _COMMAND = re.compile(
     # On its own line only the first word changes: arguments may quote anything.

@@ -96,7 +96,7 @@ def interrupted_by_signals(
 def _repeating_dropped_interrupts(pipe: int) -> Iterator[None]:
     """Have `_request_on_signals` repeat interruptions that were dropped.
 
-    The interpreter drops a `KeyboardInterrupt` raised in a `__del__`, and calls the hook.
+    Python drops a `KeyboardInterrupt` raised in a `__del__`, and calls the hook.
     """
     previous_hook = sys.unraisablehook
 
@@ -134,8 +134,8 @@ def _signal_pipe(
 ) -> Iterator[int]:
     """Yield the end of a pipe into which the interpreter writes signals.
 
-    `read_signals` reads the other end in a thread until the pipe ends, because the main thread may
-    be busy. `handler` is called in the main thread, too.
+    `read_signals` reads the other end in a thread until the pipe ends. `handler` is called in the
+    main thread, too.
     """
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 2.0
 _NODES = "/api/v1/nodes"
-# Version 0 comes from the API server's cache.
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
 # Standard output carries the suggestions.
 _TERMINAL = (0, 2)
@@ -60,7 +59,6 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
             def is_of_other_cluster(path: Path) -> bool:
                 return not is_same_api_server(api_server, read_api_server(path))
 
-            # False sorts first; the sort keeps the order of equals.
             files = sorted(files, key=is_of_other_cluster)
         return _starting_with(incomplete, (file.stem for file in files))
     return []
@@ -160,7 +158,6 @@ def _read_node_names(api: "ClusterApi", _namespace: str) -> Iterator[str]:
 def _read_failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
     from rollout.gather.cluster.documents import read_memory
 
-    # The latest come first.
     return reversed(list(read_memory(api, namespace).versions))
 
 

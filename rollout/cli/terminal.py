@@ -42,7 +42,6 @@ def warn(*sentences: str) -> None:
 
 
 def write_to_stderr(line: str, style: str = "") -> None:
-    """Write a line above a live display."""
     line = with_program_name(line)
     if sys.stderr.isatty() and (style or _is_console_open()):
         from rich.text import Text
@@ -145,7 +144,6 @@ class Echo:
         self._switch(on=False)
 
     def turn_on(self) -> None:
-        """Turn the echo on again if this object has turned it off."""
         if self._is_off:
             self._switch(on=True)
 

@@ -118,7 +118,7 @@ def _run_or_rehearse(spec: "RolloutSpec", *, asks: bool, dry_run: DryRun | None)
 
 
 def _rehearse(spec: "RolloutSpec", *, asks_api_server: bool) -> ExitCode:
-    """Unlike a run, this does not change the metrics of the last run."""
+    """Leave the metrics of the last run unchanged."""
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
@@ -129,7 +129,6 @@ def _rehearse(spec: "RolloutSpec", *, asks_api_server: bool) -> ExitCode:
     refuse_if_locked(connections.api, spec.namespace)
     from rollout.cli.stages import execute
 
-    # Show what a run without --yes would show.
     prepared = _prepare_and_show(connections, spec, metrics=None, asks=True)
     return execute.rehearse(prepared, connections.api, asks_api_server=asks_api_server)
 
@@ -145,9 +144,9 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
     connections = connect(settings)
     api = connections.api
     with deliver_metrics(settings, api.server) as metrics, measure_attempt(metrics) as measured:
-        # Fail early: `Rollout.run` takes the lock only after planning.
+        # Fail early: `Rollout.run` takes the lock later.
         watch = refuse_if_locked(api, spec.namespace)
-        # Imported late to send the first request sooner.
+        # The first request is sent sooner this way.
         from rollout.cli.stages import execute
 
         prepared = _prepare_and_show(connections, spec, metrics=metrics, asks=asks)
@@ -157,7 +156,6 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
         ready_run = execute.ReadyRun(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
-        # From here on, nodes are changed.
         result = execute.run_and_show(ready_run)
         measured.code = execute.run_exit_code(ready_run, result)
         return measured.code
@@ -166,7 +164,7 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
 def _prepare_and_show(
     connections: "Connections", spec: "RolloutSpec", *, metrics: "Metrics | None", asks: bool
 ) -> "PreparedRun":
-    """Plan, and show the plan. Raises `BlockedError` if it has blockers.
+    """Raise `BlockedError` if the plan has blockers.
 
     Only a command that `asks` may replace a rollout that somebody stopped.
     """
@@ -207,8 +205,7 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 def _make_spec(settings: CommandSettings, file: Path | None) -> "RolloutSpec":
     """Return what to run: a new plan, or the saved plan in `file`.
 
-    For a saved plan, raises `UsageError` for flags that it rules out, and prints which other
-    settings have no effect.
+    Raises `UsageError` for flags that a saved plan rules out.
     """
     from rollout.cli.stages.rollout_spec import RolloutSpec, Saved, new_rollout_spec
 

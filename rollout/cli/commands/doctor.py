@@ -64,7 +64,7 @@ def doctor(
 
 
 def _check_cluster(spec: RolloutSpec) -> "tuple[Sequence[Check], Outlook | None]":
-    """The first error becomes a failed check, and the outlook is None."""
+    """An error becomes a failed check, and the outlook is None."""
     subject = spec.settings.cluster.context or "current context"
     try:
         connections = connect(spec.settings)
@@ -72,7 +72,7 @@ def _check_cluster(spec: RolloutSpec) -> "tuple[Sequence[Check], Outlook | None]
         identity = read_identity(connections.api)
     except RolloutError as error:
         return (error_check(CheckName.KUBECONFIG, subject, error),), None
-    # Imported late: importing the planner takes as long as a request.
+    # The planner takes as long to import as a request.
     from rollout.cli.stages.doctor import check_cluster
 
     return check_cluster(connections, spec, identity)

@@ -21,11 +21,10 @@ from rollout.ports import ClusterApi
 from rollout.report.fleetlock import SlotReleaseReport, fleetlock_document, slots_text
 
 _POLL_SECONDS = 0.5
-# The FleetLock server watches a host with a new grant for a minute.
+# The server watches a host with a new grant for a minute.
 _RELEASE_SECONDS = 120.0
 # While one server replaces another, nobody holds the lock.
 _WITHOUT_SERVER_SECONDS = 15.0
-# Hosts reboot by themselves, without the order of waves.
 _RULES = (
     *SELECTION,
     "nodes.allow",
@@ -140,7 +139,7 @@ def release(
 
 
 def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
-    """Return the FleetLock server that holds the lock, or an empty string."""
+    """Return the lock's FleetLock server, or an empty string."""
     lease = with_retries(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run_id) else ""
 
@@ -148,7 +147,7 @@ def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
 def _release_slot(settings: CommandSettings, node: str) -> bool:
     """Return False if the node holds no slot.
 
-    Raises `BlockedError` if no FleetLock server releases the slot in time.
+    Raises `BlockedError` if no server releases the slot in time.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace

@@ -76,7 +76,6 @@ def _man_pages_below(command: Any, path: str, parent: Any) -> Iterator[tuple[str
 
 
 def _man_page(path: str, command: Any, context: Any) -> str:
-    """Return the man page, in roff, of the command at `path`."""
     help_text = (command.help or "").replace(_KEEP_LINES, "")
     description, _, examples = help_text.partition(_EXAMPLES)
     description = description.strip()
@@ -131,7 +130,6 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _escape(line: str) -> str:
-    """Escape what roff would take for a request."""
     escaped = line.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 

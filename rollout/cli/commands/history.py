@@ -72,7 +72,7 @@ def history(
 
 
 def _check_run(run: str, settings: CommandSettings) -> None:
-    """Exit with 1 if the journal shows that rollout violated its own rules."""
+    """Exit with 1 if rollout violated its own rules."""
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 
@@ -90,7 +90,7 @@ def _check_run(run: str, settings: CommandSettings) -> None:
 
 
 def _read_all_runs() -> Iterator[RunReport]:
-    """Yield the run of each readable journal; warn of the others."""
+    """Warn of unreadable journals."""
     for path in journal.list_journals():
         try:
             yield read_recorded_run(path).run
@@ -127,7 +127,6 @@ def report(
     check_output_file(out)
     run_report = _read_run(run, settings).run
     suffix = out.suffix.lower() if out else ""
-    # This includes YAML.
     if settings.output.as_json or suffix == ".json":
         content = json_document(run_report)
         if settings.output.format is OutputFormat.YAML:
@@ -144,10 +143,10 @@ def report(
 
 
 def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
-    """Read a run from its journal.
+    """A journal in the settings replaces those on this machine.
 
     `run` is the journal's path, `-` for stdin, the beginning of the run's ID, or empty for the last
-    run. A journal in the settings replaces those on this machine.
+    run.
     """
     looks_like_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(STDIN)
     if looks_like_path or Path(run).is_file():
@@ -179,7 +178,7 @@ def _find_journal(run: str, settings: CommandSettings) -> Path:
 
 
 def _choose_last_journal(paths: Sequence[Path], settings: CommandSettings) -> Path:
-    """Prefer a run of the current cluster. Print which it is."""
+    """Prefer the current cluster. Print which run it is."""
     from rollout.cli import wiring
 
     login = wiring.find_login(settings)

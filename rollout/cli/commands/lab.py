@@ -243,7 +243,7 @@ def _load_scenario(scenario: str, nodes: int | None) -> "Scenario":
 
     loaded = load_scenario(scenario, read_input)
     if loaded.like:
-        # Only check the copy: the lab reads it again, without checks.
+        # The lab reads the copy again, without checks.
         load_copy(Path(loaded.like), _read_snapshot)
     return scale(loaded, nodes) if nodes else loaded
 
@@ -320,9 +320,8 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
 
 
 def _program_unknown_to_shell() -> Path | None:
-    """Return this program's file, or None if the shell finds it by its name."""
+    """Return the program's file, or None if the shell finds it by name."""
     started_as = Path(sys.argv[0])
-    # Not by `python -m rollout`.
     is_started_by_name = started_as.name == PROGRAM
     program = started_as if is_started_by_name else Path(sys.executable).with_name(PROGRAM)
     if not program.exists():

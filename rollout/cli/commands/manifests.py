@@ -49,12 +49,12 @@ _MINUTE = 60
 _GRACE_MARGIN = 2 * _MINUTE
 _DEFAULT_DEADLINE = 6 * 60 * _MINUTE
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with the operator's
-# Settings of the pod that this command's flags may set.
+# This command's flags may set these for the pod.
 _ACCEPTED = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
 
 
 def _parse_image(value: str) -> str:
-    """Raise `ValueError` for an image without a tag or a digest."""
+    """Raise `ValueError` without a tag or a digest."""
     match = _IMAGE.fullmatch(value)
     if not match:
         raise ValueError(
@@ -69,13 +69,13 @@ def _parse_image(value: str) -> str:
 
 
 def _parse_cluster_ip(value: str) -> str:
-    """Raise `ValueError` unless a Service can have the address."""
+    """Raise `ValueError` unless a Service can have it."""
     message = f"{value!r} is not an IP address. Use an address such as 10.96.0.15 or fd00::15."
     try:
         address = ipaddress.ip_address(value.strip())
     except ValueError:
         raise ValueError(message) from None
-    # Kubernetes refuses zones such as in fe80::1%eth0, and IPv4 in IPv6.
+    # Kubernetes refuses zones, and IPv4 in IPv6.
     has_zone = "%" in value
     is_ipv4_in_ipv6 = getattr(address, "ipv4_mapped", None) is not None
     if has_zone or is_ipv4_in_ipv6:
@@ -209,7 +209,7 @@ def _default_name(kind: InstallationKind) -> str:
 
 
 def _refuse_flags_without_effect(choices: Installation, settings: CommandSettings) -> None:
-    """Raise `UsageError` for flags that do not reach the pod, or without an image."""
+    """Raise `UsageError` for unused flags, or without an image."""
     unused = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
@@ -235,13 +235,13 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
 
 
 def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
-    """`typed` flags win over the pod's settings file."""
+    """`typed` flags win over the file."""
     kind = choices.kind
     is_fleetlock = kind is InstallationKind.FLEETLOCK
     file = read_file(Path(typed.file) if typed.file else None)
     pod, policy = read_pod_settings(file, is_fleetlock=is_fleetlock)
     lock = typed.lock if "lock.namespace" in typed.typed else pod.lock
-    # A Job's pod ends too soon to serve metrics and probes.
+    # A Job ends too soon to serve metrics.
     listen = ""
     if is_fleetlock or kind is InstallationKind.DEPLOYMENT:
         listen = typed.metrics.listen or pod.metrics.listen
@@ -279,7 +279,7 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
 
 
 def _grace_seconds(pod: Settings, policy: Policy) -> int:
-    """Return how long a stopped pod may take to finish, in whole minutes."""
+    """Return how long a stopped pod may take, in whole minutes."""
     from rollout.planning.play.pace import slowest_node_seconds
 
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
@@ -290,9 +290,9 @@ def _grace_seconds(pod: Settings, policy: Policy) -> int:
 
 
 def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
-    """Raise an error if the file has no host's key.
+    """Raise an error without any host's key.
 
-    With `accepts_authority`, the key of an authority that signs hosts' keys is enough.
+    `accepts_authority`: the key of an authority that signs hosts' keys is enough.
     """
     from rollout.adapters.ssh.known_hosts import has_host_key
 

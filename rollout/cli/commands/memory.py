@@ -51,7 +51,7 @@ _STILL_STOPPED = """\
 Unattended passes are still stopped, because a rollout was aborted. To start them again:
     rollout unpause --unattended"""
 _UNTIL = "When to end the pause: 8h, 2d, or 2030-01-07T06:00Z (UTC if no time zone is given)"
-# A longer reason could not be read back; the pause would have no end.
+# A longer reason could not be read back.
 _LONGEST_REASON = 120
 
 
@@ -85,7 +85,7 @@ def pause(
     # Report a wrong time before the first request.
     parse_future_time(until, wiring.now(), "--until")
     api, nodes = _read_nodes_to_change(settings, node, everything=all)
-    # The API server's clock ends the pause, so parse by that clock.
+    # The API server's clock ends the pause.
     now = api.server_time() or wiring.now()
     end = parse_future_time(until, now, "--until")
     until_text = whole_second(end) if end else ""
@@ -136,7 +136,6 @@ def unpause(
     if not all:
         paused_by_name = [item.name for item in nodes if pause_on(item) is not None]
     others = [item for item in nodes if item.name not in paused_by_name]
-    # The cluster's memory has the pause of all nodes and the abort.
     before = NO_MEMORY
     if all or unattended:
         change = partial(_without_pauses, all_nodes=all, unattended=unattended)
@@ -160,7 +159,7 @@ def unpause(
 
 
 def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[str]:
-    """Return the names of Nodes that have not been deleted meanwhile."""
+    """Leave out Nodes that have been deleted meanwhile."""
     changed: list[str] = []
     for name in names:
         try:
@@ -186,7 +185,7 @@ def _unpause_lines(
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
-    """`unpaused_nodes` were paused by name, `others` were not."""
+    """`unpaused_nodes` were paused by name."""
     lines: list[str] = []
     if unpaused_nodes:
         lines.append(f"No longer paused: {shortened(unpaused_nodes)}.")
@@ -229,9 +228,9 @@ def _read_nodes_to_change(
     everything: bool,
     may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API, and the named nodes, or all nodes if `everything`.
+    """Return the API, and the named nodes, or all if `everything`.
 
-    Raises `UsageError` if no nodes are specified, unless there `may_be_none`.
+    Raises `UsageError` for no nodes, unless there `may_be_none`.
     """
     hint = "Specify node names, such as worker-2 worker-3, or use --all."
     if names and everything:
@@ -347,9 +346,9 @@ def _release_text(report: ReleaseReport, config_map: str) -> str:
 def _change_memory(
     settings: CommandSettings, change: Callable[[Memory], Memory], *, may_reset: bool = False
 ) -> tuple[Memory, Memory]:
-    """Change the stored memory, and return it before and after.
+    """Return the stored memory before and after the change.
 
-    An unreadable memory raises `BlockedError`, unless it `may_reset` to an empty one.
+    An unreadable memory raises `BlockedError`, or becomes empty if it `may_reset`.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
@@ -431,6 +430,6 @@ def evidence(
 
 def _make_path_in(folder: Path, document: Evidence) -> Path:
     make_folder(folder)
-    # Clusters that share a folder differ in this part of the UID.
+    # Clusters differ in this part of the UID.
     cluster_id, _, _ = document.cluster.uid.partition("-")
     return folder / f"{document.version}-{cluster_id}.json"

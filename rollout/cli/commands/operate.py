@@ -44,7 +44,7 @@ def operate(
     from rollout.execution.base.deadline import GracefulStop
 
     settings = _for_unattended_passes(settings)
-    # Wrong settings must end the process, and not each pass.
+    # Wrong settings must end the process, not each pass.
     if settings.evidence.source:
         from rollout.cli.stages.evidence import evidence_rules
 
@@ -70,7 +70,7 @@ def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
 
 
 def _api_server_url(settings: CommandSettings) -> str:
-    """Return an empty string for wrong settings: each pass reports them."""
+    """Return an empty string for wrong settings."""
     from rollout.cli import wiring
 
     try:

@@ -117,7 +117,7 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     _check_outputs(flags)
     connections = connect(settings)
     inputs = _read_inputs(connections, spec, flags)
-    # Imported late to send the first request sooner.
+    # The first request is sent sooner this way.
     from rollout.cli.stages import preview
 
     if flags.explain is not None:
@@ -144,7 +144,6 @@ def _read_inputs(
 ) -> "PlanInputs":
     from rollout.cli.stages.cluster import read_cluster
 
-    # `read_cluster` fills it.
     answers: CachedObjects | None = None if flags.snapshot is None else {}
     with_jobs = spec.policy.drain.completion.is_used
     cluster = read_cluster(connections.api, spec.namespace, answers, with_jobs=with_jobs)

@@ -71,7 +71,7 @@ def resume(
 
     connections = connect(settings)
     watch = None if force_unlock else refuse_if_locked(connections.api, settings.lock.namespace)
-    # Imported late to send the first request sooner.
+    # The first request is sent sooner this way.
     from rollout.cli.stages import execute, resumption
 
     unfinished = _find_resumable(settings, connections.api, retry_failed=retry_failed)
@@ -104,7 +104,7 @@ def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bo
     prepared = ready_run.prepared
     settings = prepared.spec.settings
     nothing_can_run = not unfinished.in_flight and screens.leaves_out_all_pending(prepared.plan)
-    # With JSON, the run must write its lines even if it starts no node.
+    # JSON lines are written even if no node starts.
     if nothing_can_run and not settings.output.as_json:
         execute.report_nothing_to_do(ready_run)
         return ExitCode.PARTIAL
@@ -117,7 +117,7 @@ def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bo
 def _find_resumable(
     settings: CommandSettings, api: "ClusterApi", *, retry_failed: bool
 ) -> "Unfinished | None":
-    """Apply the time-outs set now. Print if there is no rollout."""
+    """Print if there is no rollout. Use the time-outs set now."""
     from rollout.cli.stages import execute, resumption
     from rollout.cli.stages.unfinished import find_unfinished
     from rollout.execution.rollout.continuation import has_something_left

@@ -59,7 +59,7 @@ def with_current_timeouts(planned: Policy, current: CommandSettings) -> Policy:
 
 
 def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
-    """`current` is None for a pool that is not in the settings now."""
+    """`current` is None for a pool that the settings do not have."""
     if current is None:
         return pool
     return replace(
@@ -71,12 +71,11 @@ def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
 
 
 def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
-    """Yield a sentence for each changed time-out and each pool's own."""
+    """Yield sentences on changed time-outs and those of pools."""
     old_rules = _written_rules(before)
     new_rules = _written_rules(after)
     changed_rules = []
     for rule, value in new_rules.items():
-        # Pools are compared below.
         if value != old_rules[rule] and rule != POOL:
             changed_rules.append(rule)
             yield f"{rule} is {value} from now on; it was {old_rules[rule]}"
@@ -95,9 +94,9 @@ def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
 def settings_without_effect(
     current: CommandSettings, planned: Policy, selection: Selection, *, changeable: Container[str]
 ) -> Iterator[str]:
-    """Yield sentences on variables and file settings without an effect.
+    """Yield sentences on settings, except flags, without an effect.
 
-    Settings in `changeable` have an effect. Flags are refused elsewhere.
+    Those in `changeable` have an effect.
     """
     # The plan holds the calendar's events.
     policy_now = policy_of(current.without_calendar())
@@ -125,7 +124,7 @@ def settings_without_effect(
 def _written_rules(policy: Policy) -> Mapping[str, str]:
     """Return each rule's text by flag or key. `POOL` has all pools."""
     texts: dict[str, list[str]] = {}
-    # A rule with several values, such as a window, comes several times.
+    # A rule may have several values.
     for rule, value in flat_rules(policy_document(policy)):
         texts.setdefault(rule, []).append(value_text(value))
     return {rule: "; ".join(text for text in parts if text) for rule, parts in texts.items()}

@@ -97,7 +97,6 @@ class CommandSettings(Settings):
         """Return `command` with the typed settings it accepts, except secrets."""
         words = [command]
         subcommand = command.split()[1]
-        # Settings or whole tables.
         flags = _FLAGS_OF_COMMAND.get(subcommand, ())
         if subcommand == _RESUME and not self.file:
             # The record has the typed time-outs; no file can change them.
@@ -151,8 +150,7 @@ class SettingsFile(Struct, frozen=True):
     def place(self, table: str, key: str = "", number: int = 1) -> str:
         """Return the line of this key, or else of its table: `rollout.toml:12`.
 
-        `number`, from 1, counts tables with this name. The text is searched, because TOML readers
-        do not tell lines.
+        `number`, from 1, counts tables with this name. TOML readers do not tell lines.
         """
         key = re.escape(key or table)
         table = re.escape(table)
@@ -188,7 +186,6 @@ class SettingsFile(Struct, frozen=True):
     def _placed_values(
         self, name: str, table: Mapping[str, Any], number: int, prefix: str
     ) -> SettingValues:
-        """`prefix` comes before a key in messages."""
         values: dict[str, PlacedValue] = {}
         for key, value in table.items():
             is_list_of_tables = f"{name}.{key}" in LISTS
@@ -263,7 +260,6 @@ def merge_settings(
         if name in LISTS:
             tables[field_of(name)] = tuple(table_class(**fields) for fields in fields_of_tables)
             continue
-        # It is empty if it is not in the file.
         [table_in_file] = tables_in_file
         [fields_in_file] = fields_of_tables
         overrides = {

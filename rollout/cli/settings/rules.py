@@ -35,7 +35,7 @@ def selection_of(settings: Settings) -> Selection:
 def policy_of(settings: Settings) -> Policy:
     """Return the rules, and read the calendar.
 
-    Raises `UsageError` for settings that contradict each other.
+    Raises `UsageError` for contradictions.
     """
     nodes = settings.nodes
     waves = settings.waves
@@ -151,7 +151,7 @@ def _zone_of_windows(gates: GatesSettings) -> str:
 def refuse_finalizing(settings: Settings, rollback: str) -> None:
     """Raise `UsageError` if the reboot command does not fit a rollback.
 
-    `rollback` is the version to roll back from, empty if this is no rollback.
+    `rollback` is the version to roll back from, or empty.
     """
     finalizes_deployment = "finalize-deployment" in settings.reboot.command
     if rollback and finalizes_deployment:
@@ -204,7 +204,7 @@ def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
 
 
 def groups_of(fleetlock: FleetLockSettings) -> Groups:
-    """Return FleetLock's groups. A group without a count has the default slots."""
+    """Return FleetLock's groups, which have the default slots by default."""
     counts = _value_by_group(fleetlock.group)
     selectors = _value_by_group(fleetlock.group_selector)
     rules: dict[str, GroupRules] = {}
@@ -215,7 +215,6 @@ def groups_of(fleetlock: FleetLockSettings) -> Groups:
 
 
 def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
-    """Split assignments such as `workers=25%`."""
     return dict(assignment.split("=", maxsplit=1) for assignment in assignments)
 
 

@@ -16,7 +16,7 @@ _BLANK = re.compile(r"[\s,;]*")
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text is empty, spaces and separators."""
+    """Return whether a text has only separators and spaces, if anything."""
     return _BLANK.fullmatch(text) is not None
 
 
@@ -31,7 +31,6 @@ class Setting(Struct, frozen=True):
     separator: str = ","
     # Of the value, or of a list's items.
     kind: Any = str
-    # Includes its table, such as `drain.timeout`.
     name: str = ""
     is_list: bool = False
     default: Any = None
@@ -41,7 +40,6 @@ class Setting(Struct, frozen=True):
     short: str = ""
     # The variable of a secret, which has no flag; else empty.
     private_variable: str = ""
-    # Validates a whole list.
     check: Callable[[Sequence[str]], object] | None = None
     least: float | None = None
     most: int = LONGEST
@@ -60,10 +58,9 @@ class Setting(Struct, frozen=True):
         return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
 
     def read(self, value: Any) -> Any:
-        """Convert a text or TOML value.
+        """Raise `ValueError` or `UsageError` if the value is invalid.
 
-        Raises `ValueError` or `UsageError`. A list may be a TOML list, a text such as `a,b`, or a
-        TOML list of such texts.
+        A list may be a TOML list, a text such as `a,b`, or a TOML list of such texts.
         """
         if not self.is_list:
             return self._read_item(value)

@@ -93,7 +93,7 @@ def _step_that_continues(outlook: Outlook) -> FollowUp:
 def check_cluster(
     connections: Connections, spec: RolloutSpec, identity: ClusterIdentity
 ) -> tuple[Sequence[Check], Outlook | None]:
-    """The first error becomes a failed check, and the outlook is None."""
+    """An error becomes a failed check, and the outlook is None."""
     api = connections.api
     namespace = spec.namespace
     checks: list[Check] = []
@@ -158,7 +158,6 @@ def _host_checks(spec: RolloutSpec, nodes: Sequence[Node], targets: Targets) -> 
     standings = update_standings(nodes, targets.observations, settings.detect.max_check_age)
     checks: list[Check] = []
     for node in targets.among(nodes):
-        # A Windows node or a virtual node has no host to ask.
         if why_unsupported(node):
             continue
         observation = targets.observations.get(node.name)
@@ -215,7 +214,6 @@ def _planning_checks(
         marks_on_node = list(marks_of_rivals(node))
         if marks_on_node:
             rival_marks[node.name] = marks_on_node
-    # What else keeps these nodes out of the plan is reported instead.
     self_rebooting -= rival_marks.keys()
     self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
     yield from cluster.exclusion_checks(

@@ -78,7 +78,7 @@ def _read_documents(api: ClusterApi, settings: Settings, memory: Memory) -> Prov
         except ValueError as error:
             problems.append(f"evidence {signed.origin}: {error}")
     accepted.sort(key=lambda document: document.made_at)
-    # The latest document about a version comes last, and wins.
+    # The latest document about a version comes last.
     documents = {document.version: document for document in accepted}
     return ProvenVersions(rules, documents, tuple(problems))
 
@@ -88,7 +88,7 @@ def _accept_document(
 ) -> Evidence:
     """Raise `ValueError` with the reason why a document does not count.
 
-    Documents older than `seen`, the latest time by version, do not count.
+    `seen` has the latest time by version: older documents do not count.
     """
     rules = evidence_rules(settings)
     # `evidence_rules` requires it.

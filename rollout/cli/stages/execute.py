@@ -68,7 +68,7 @@ class ReadyRun(Struct, frozen=True):
     # The run whose lock is taken over at once; empty for none.
     force_unlock: str = ""
     metrics: "Metrics | None" = None
-    # The notifications of earlier passes, which are not sent again.
+    # Of earlier passes.
     repeats: RepeatFilter | None = None
 
 
@@ -169,7 +169,7 @@ def _summary(result: RunResult, spec: RolloutSpec, took: float = 0.0) -> str:
 def _observers_and_signals(
     ready_run: ReadyRun, display: Observer, process: str
 ) -> Iterator[Sequence[Observer]]:
-    """Yield all observers of the run. In this context, signals stop the run.
+    """In this context, signals stop the run.
 
     `process` is the token by which the lock knows this process.
     """
@@ -243,7 +243,7 @@ def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer |
 def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
     """Send the plan and an empty summary to lines, metrics and notifications.
 
-    Unattended, also print the reasons, which otherwise the plan has shown.
+    Unattended, no plan has shown the reasons, so also print them.
     """
     prepared = ready_run.prepared
     spec = prepared.spec
@@ -324,7 +324,7 @@ def progress_display(
     stop: GracefulStop | None = None,
     names_pods: bool = False,
 ) -> Iterator[Observer]:
-    """Yield an observer that writes JSON lines to stdout, or text to stderr.
+    """Yield an observer: JSON lines on stdout, or text on stderr.
 
     On a terminal, it redraws the nodes in place if it `may_redraw`.
     """

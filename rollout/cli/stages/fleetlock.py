@@ -92,7 +92,6 @@ def serve_fleetlock(settings: Settings) -> None:
 def _metrics_served(
     settings: Settings, collectors: Sequence["Collector"], is_ready: Callable[[], bool]
 ) -> Iterator[None]:
-    """Serve metrics over HTTP if the settings name an address."""
     from rollout.adapters.metrics import serve_metrics
     from rollout.cli.stages.web import RunPages
 

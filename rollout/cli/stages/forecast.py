@@ -55,7 +55,6 @@ def forecast_and_report_lateness(
 def _store_missed_deadline(
     api: ClusterApi, settings: Settings, memory: Memory, *, missed: MissedDeadline | None
 ) -> None:
-    """None removes the stored deadline."""
     if memory.missed_deadline != missed:
         with suppress(ApiError):
             change_memory(api, settings.lock.namespace, partial(replace, missed_deadline=missed))
@@ -70,7 +69,6 @@ def _earliest_start(memory: Memory, now: datetime) -> datetime:
 def _report_missed_deadline(
     settings: Settings, late: Finish, memory: Memory, now: datetime
 ) -> MissedDeadline:
-    """Warn, and notify unless an earlier pass has."""
     finish_by = settings.operate.finish_by
     since = timestamp(now)
     has_notified = False

@@ -43,7 +43,6 @@ class Targets(Struct, frozen=True):
 def ask_hosts(
     connections: Connections, spec: RolloutSpec, nodes: Sequence[Node], probe: Probe | None = None
 ) -> Targets:
-    """Select nodes, and ask their hosts over SSH what updates they have."""
     selected = select(nodes, connections.api, spec.selection)
     hosts = find_hosts(nodes, selected.names, spec.settings.ssh)
     answers = _poll(hosts, connections.shell, spec.settings.ssh, probe or spec.probe)
@@ -116,7 +115,7 @@ def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
     """Return hosts from the Ansible inventory or the Nodes' addresses.
 
-    Windows nodes and virtual nodes have no host. Warns of other nodes without one.
+    Only Windows nodes and virtual nodes may have none without a warning.
     """
     # The shell uses the settings' key if the inventory names none.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)

@@ -63,7 +63,7 @@ def read_recorded_run(path: Path, id_prefix: str = "") -> RecordedRun:
 def _records_of_run(
     records: Iterable[NumberedRecord], id_prefix: str, origin: str
 ) -> Sequence[NumberedRecord]:
-    """Return the records of the latest run whose ID begins with `id_prefix`.
+    """Return the latest run's records.
 
     Records of operate's passes without a run count only if there is no run.
     """

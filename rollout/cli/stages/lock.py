@@ -21,8 +21,8 @@ from rollout.ports import ClusterApi
 def has_ended_here(lease: LeaseState) -> bool:
     """Whether the lock's holder was on this machine and certainly ended.
 
-    A process keeps its journal open until it ends. The Lease and the journal name the process by a
-    random token, because process IDs of containers repeat.
+    A process keeps its journal open until it ends. A random token names it, because process IDs of
+    containers repeat.
     """
     # The holder is `user@machine/pid`.
     user_at_machine, _, _ = lease.holder.rpartition("/")
@@ -66,7 +66,7 @@ def refuse_if_locked(
     """Raise `LockedError` if the holder lives. May wait for a renewal.
 
     Otherwise return `watch`, or a new one, which has seen the Lease, so that the lock can be taken
-    sooner later. Return None without the right to read the Lease.
+    sooner. Return None without the right to read the Lease.
     """
     watch = watch or new_lease_watch()
     try:

@@ -129,7 +129,6 @@ def observe_cluster(
 
 
 def cluster_name(settings: Settings, api_server: str) -> str:
-    """Return the name in the settings, or the API server's address."""
     if settings.cluster.name:
         return settings.cluster.name
     parts = urlsplit(api_server)

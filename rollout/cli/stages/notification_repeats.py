@@ -17,7 +17,6 @@ class RepeatFilter(Struct):
 
     @property
     def has_notified(self) -> bool:
-        """Whether this pass has had a notification, sent or not."""
         return self.current is not None
 
     def is_repeated(self, note: Note) -> bool:

@@ -94,10 +94,10 @@ def run_journal(
     selected: int | None = None,
     lines: JsonLines | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield the journal, or None if it cannot be created.
+    """Yield None if the journal cannot be created.
 
-    `process` names this process in the lock. `selected` is the number of nodes that percentages
-    refer to. The header is also written to `lines`, if given.
+    `process` names this process in the lock. Percentages refer to the `selected` number of nodes.
+    The header is also written to `lines`.
     """
     plan_document = msgspec.json.decode(encode_plan(plan))
     header = JournalHeader(
@@ -129,7 +129,6 @@ def run_journal(
 
 
 def record_abort(aborted: Aborted) -> None:
-    """Record the abort in the run's journal, if that is on this machine."""
     path = journal_of(aborted.run_id) if is_run_id(aborted.run_id) else None
     if path is None or not path.exists():
         return
@@ -220,7 +219,6 @@ def run_notifications(
 
 
 def notify_of_failed_pass(error: RolloutError, settings: Settings, repeats: RepeatFilter) -> None:
-    """Send the error, unless it repeats the previous pass's last note."""
     note = replace(error_note(error), next="rollout doctor")
     is_repeated = repeats.is_repeated(note)
     repeats.add(note)

@@ -50,14 +50,14 @@ _POLL_SECONDS = 2.0
 
 
 class Operation(Struct):
-    """The passes of one operate process, and what they share.
+    """A process's passes.
 
     A pass starts or resumes a rollout if nodes are pending. If it cannot start nodes now, it is
     skipped, which is no error.
     """
 
     settings: CommandSettings
-    # A pass's deadline must not end the process, so each pass has its own stop.
+    # A pass's deadline must not end the process.
     process_stop: GracefulStop
     metrics: "Metrics | None"
     # Another process makes the next pass, so this one does not move its pod.
@@ -84,7 +84,7 @@ class Operation(Struct):
                 policy = policy_of(settings)
                 spec = RolloutSpec(settings, selection_of(settings), policy, Unattended())
                 connections = connect(settings)
-                # Fail early: `Rollout.run` takes the lock only after planning.
+                # Fail early: `Rollout.run` takes the lock later.
                 refuse_if_locked(connections.api, spec.namespace, self.watch)
                 # Imported late: a pass that ends here does not need it.
                 from rollout.cli.stages.operate_pass import Pass
@@ -112,7 +112,6 @@ class Operation(Struct):
         return measured.code
 
     def skip_pass(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
-        """Report why this pass starts no node. That is no error."""
         if self.metrics:
             self.metrics.skip_attempt()
         if self.settings.output.as_json:
@@ -147,8 +146,8 @@ class Operation(Struct):
     def _await_next_pass(self, clock: Clock, next_pass_at: float) -> None:
         """Wait until the next pass is due and the lock is free.
 
-        Or until another process's Lease expires, so that a pass resumes its nodes in flight. A
-        Lease that had expired before the last pass does not count: the pass has tried it.
+        Or until another process's Lease expires, so that a pass resumes its nodes. A Lease that
+        expired earlier does not count: the last pass has tried it.
         """
         watch = self.watch
         lease_before = watch.expired_version
@@ -168,7 +167,7 @@ class Operation(Struct):
             clock.wait(self.process_stop, _POLL_SECONDS)
 
     def _observe_lease(self, api: ClusterApi | None) -> bool:
-        """Show the Lease to the watch. Return whether it could be read."""
+        """Return whether the Lease could be read."""
         if api is None:
             return False
         try:

@@ -63,7 +63,6 @@ _NOTIFY_OF_WAITING_AFTER = timedelta(days=1)
 
 class _Course(Enum):
     RESUME = auto()
-    # To the person or the FleetLock server that started it.
     LEAVE = auto()
     # By a new rollout, if nodes may start.
     REPLACE = auto()
@@ -72,8 +71,8 @@ class _Course(Enum):
 class Pass(Struct, frozen=True):
     """Resumes operate's unfinished rollout, then starts a new one.
 
-    Leaves rollouts of a person or a FleetLock server alone, and then starts nothing. A pass that
-    may start no node now is skipped, after a forecast. See `docs/architecture.md`.
+    Waits for rollouts of a person or a FleetLock server. A pass that may start no node now is
+    skipped, after a forecast. See `docs/architecture.md`.
     """
 
     operation: "Operation"
@@ -102,10 +101,9 @@ class Pass(Struct, frozen=True):
         return self._exit_code(self._start_rollout())
 
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
-        """Decide about a rollout that has not ended, or has nodes left.
+        """Raise `BlockedError` for a garbled or lost record that is needed.
 
-        Raises `BlockedError` if the record, which has the plan, is garbled, or lost although
-        started nodes need it. `unclear` nodes have marks that are not understood.
+        The record has the plan. `unclear` nodes have marks that are not understood.
         """
         needs_no_record = is_of_fleetlock(unfinished) or unfinished.is_aborted
         is_record_lost = unfinished.record.is_missing and not needs_no_record
@@ -239,7 +237,7 @@ class Pass(Struct, frozen=True):
         return restrict_rules(unfinished, self.spec.policy, frozenset(names))
 
     def _read_and_remember_proven(self) -> ProvenVersions | None:
-        """Warn of evidence that does not count. Return None if none is required."""
+        """Return None if no evidence is required."""
         proven = with_retries(read_and_remember_proven, self.connections.api, self.spec.settings)
         if proven is not None:
             warn(*proven.problems)

@@ -119,7 +119,6 @@ def prepare(
 class FreshRun(Struct, frozen=True):
     prepared: PreparedRun
     snapshot: ClusterSnapshot
-    # The ended rollout whose remaining nodes this run takes over.
     replaced: Unfinished | None
 
 
@@ -140,7 +139,6 @@ def prepare_fresh(
     refusals.refuse_without_rights(api, namespace, spec.policy, unattended=spec.unattended)
     with_jobs = spec.policy.drain.completion.is_used
     snapshot = read_cluster(api, namespace, warns=False, with_jobs=with_jobs)
-    # This raises an error, so `read_cluster` need not warn.
     require_readable_memory(snapshot.memory)
     replaced = refusals.find_replaced_rollout(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
@@ -188,7 +186,6 @@ def _difference_lines(differences: Iterable[Difference]) -> list[str]:
 
 
 def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield warnings, which name a rule by its flag or else its setting."""
     spread_labels = [policy.spread_by, *(pool.spread_by for pool in policy.pools)]
     for label in dict.fromkeys(spread_labels):
         has_label = any(label in node.labels for node in nodes)

@@ -69,7 +69,6 @@ def complete_inputs(
 
 
 def write_copy(file: Path, inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> None:
-    """Save the API server's and the hosts' answers for a lab."""
     write_whole(file, cluster_copy(inputs, answers, anonymous=anonymous))
     say(f"to rehearse it, run: rollout lab up --like {shell_word(str(file))}")
 
@@ -120,10 +119,7 @@ def show_preview(
     preview: Preview,
     saved_to: Path | None,
 ) -> None:
-    """Print the plan, and the command that comes next.
-
-    If another rollout must be continued first, the plan says so.
-    """
+    """If another rollout must be continued first, the plan says so."""
     plan = preview.plan
     run_command = _apply_command(spec, saved_to, preview.finish) if preview.is_runnable else ""
     output = spec.settings.output
@@ -241,7 +237,7 @@ def cluster_copy(inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool)
 
 
 def _longest_grace_by_owner(pods: Sequence[Pod], drain: DrainPolicy) -> Mapping[str, int]:
-    """Return grace periods in seconds by the UID of the pods' owner."""
+    """Return seconds by the UID of the pods' owner."""
     longest_by_owner = dict[str, int]()
     for pod in pods:
         belongs_to_its_node = pod.owner and pod.owner.kind in ("DaemonSet", "Node")

@@ -34,7 +34,6 @@ from rollout.report.unfinished import commands_clause, unfinished_heading
 
 
 def _overriding_word(blocker: Blocker) -> Allow | None:
-    """Return the value of --allow that overrides this blocker, or None."""
     match blocker.kind:
         case BlockerKind.RIVAL:
             # Coordinators are allowed by name when planning.
@@ -89,7 +88,7 @@ def _needed_rights(
     namespace: str, policy: Policy, *, unattended: bool, has_nodes_in_flight: bool
 ) -> Sequence[Right]:
     if has_nodes_in_flight:
-        # Gates and the memory are not needed to finish nodes in flight.
+        # Nodes in flight need no gates and no memory to be finished.
         rights = apply_rights(namespace, replace(policy, gates=GatePolicy()))
         return [right for right in rights if not right.optional and not _is_of_memory(right)]
     rights = apply_rights(namespace, policy)

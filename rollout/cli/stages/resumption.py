@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 
-# May differ from the interrupted rollout's rules, as `TIMEOUTS` may.
+# These and `TIMEOUTS` may differ from the interrupted rollout's rules.
 _CHANGEABLE_SETTINGS = ("nodes.allow", "nodes.skip")
 _ACCEPTED_BY_ALLOW = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Fresh(Struct, frozen=True):
-    """A person starts a rollout with this command's settings."""
+    """A person starts a rollout."""
 
 
 class Saved(Struct, frozen=True):
@@ -61,7 +61,7 @@ class RolloutSpec(Struct, frozen=True):
 
 
 def new_rollout_spec(settings: CommandSettings, *, rollback: str = "") -> RolloutSpec:
-    """Raise `UsageError` for settings that contradict each other.
+    """Raise `UsageError` for contradicting settings.
 
     `rollback` is the version to roll back from, or empty.
     """

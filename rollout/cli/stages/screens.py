@@ -16,14 +16,13 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence_text, file_text
 from rollout.report.unfinished import unfinished_heading
 
-# Below the plan, for notes and the question.
+# Below the plan.
 _QUESTION_LINES = 6
 # Of the plan, even on a smaller screen.
 _LEAST_LINES = 8
 
 
 def new_run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
-    """Return a new run's plan, or a summary of a saved plan."""
     origin = run.spec.origin
     if isinstance(origin, Saved) and run.plan.waves:
         return file_text(run.plan, str(origin.file), run.spec.settings.output.width)
@@ -35,7 +34,7 @@ def new_run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str
 def brief_plan_text(
     run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_command: str
 ) -> str:
-    """Shorten the plan to the screen's height. `full_command` shows the rest."""
+    """Shorten the plan to the screen. `full_command` shows the rest."""
     settings = run.spec.settings
     policy = run.spec.policy
     screen_height = terminal.screen_lines()
@@ -61,7 +60,7 @@ def zone_by_node(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 
 def next_command_without_waves(plan: RolloutPlan, settings: CommandSettings) -> str:
-    """Return the command that explains an empty plan; empty if not needed."""
+    """Return an empty string if no command is needed."""
     if not leaves_out_all_pending(plan):
         return ""
     # Doctor explains other reasons, status held versions.
@@ -99,7 +98,6 @@ def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
 
 
 def relaxed_notes(spec: RolloutSpec) -> Sequence[str]:
-    """Return which safety rules a saved or interrupted rollout relaxes."""
     match spec.origin:
         case Fresh() | Unattended(is_resumption=False):
             return []

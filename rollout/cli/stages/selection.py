@@ -48,7 +48,6 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
 def selected_names(
     nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
 ) -> tuple[str, ...]:
-    """`matching` are the nodes that the selector matches."""
     present = {node.name for node in nodes}
     # A pattern may be meant for future nodes.
     excluded_names = [name for name in selection.exclude if not _is_pattern(name)]

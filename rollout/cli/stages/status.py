@@ -303,7 +303,7 @@ class _RolloutSnapshot(Struct, frozen=True):
     last: LastRun | None
     # None if unknown.
     is_holder_alive: bool | None
-    # What each node waits for, by its name.
+    # By node.
     wait_texts: Mapping[str, str]
     awaited: _AwaitedByNode
 
@@ -328,7 +328,7 @@ class _RolloutSnapshot(Struct, frozen=True):
 
 
 def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
-    """Read the current rollout, or else the last one that ended."""
+    """Read the current rollout, or else the last one."""
     nodes = snapshot.read_nodes(api)
     lease = read_lease(api, namespace)
     lock = LockSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
@@ -358,7 +358,7 @@ def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
 
 
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Redraw the rollout on a terminal; elsewhere, print changes."""
+    """Redraw on a terminal; elsewhere, print changes."""
     from rollout.report.console import SharedConsole
 
     # Report errors before drawing.
@@ -392,7 +392,7 @@ def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputS
 
 
 def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole") -> None:
-    """Redraw until the rollout is over; if there is none, wait for one."""
+    """If there is no rollout, wait for one."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -451,11 +451,9 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
     from rollout.cli.stages.web import RunPages
 
     namespace = settings.lock.namespace
-    # Report errors before serving the page.
     with_retries(read_lease, api, namespace)
     read_status = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
     clock = wiring.system_clock()
-    # The largest share of time that is spent reading.
     share = 1 / _PAUSE_PER_READING
     status = CachedValue(
         read_status, _PAUSE_SECONDS, clock, share=share, longest=_LONGEST_PAUSE_OF_PAGE

@@ -23,7 +23,6 @@ _RUNS = "/runs/"
 _MOST_RUNS = 20
 _LARGEST_JOURNAL = 16_000_000
 _MOST_PAGES = 2 * _MOST_RUNS
-# For reading journals; the next page reads the rest.
 _READING_SECONDS = 1.0
 # The rollout comes first.
 _SHARE = 0.1
@@ -56,7 +55,7 @@ class RunPages:
     """
 
     settings: Settings
-    # Text about the rollout in the cluster, or an empty string.
+    # About the rollout in the cluster; empty if it was not read.
     status: Callable[[], str] = str
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _pages: dict[str, CachedValue[WebPage | None]] = field(default_factory=dict)
@@ -167,10 +166,7 @@ class RunPages:
         return rows
 
     def _read_and_cache(self, file: Path) -> RunReport | None:
-        """Return the journal's report, and cache its row of the history.
-
-        None if the journal is too large or unreadable.
-        """
+        """Return None for a journal that is too large or unreadable."""
         state = _read_state(file)
         is_too_large = state.size > _LARGEST_JOURNAL
         report = None if is_too_large else _read_report(file)
