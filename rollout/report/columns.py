@@ -27,7 +27,7 @@ Row = Sequence[str]
 def wrap(text: str, width: int | None, hang: int = 2) -> str:
     """Wrap at `width` columns, but do not break commands.
 
-    Continuation lines are indented by at least `hang`.
+    Continuation lines have at least `hang` columns of indent.
     """
     if not width:
         return text
@@ -39,10 +39,7 @@ def is_command(text: str) -> bool:
 
 
 def _wrap_line(line: str, width: int, hang: int) -> str:
-    """Move a command that ends the line to a line of its own.
-
-    It can be copied from there.
-    """
+    """Move a command that ends the line to a line of its own."""
     text = line.lstrip(" ")
     indent = line[: len(line) - len(text)]
     is_command_line = bool(indent) and is_command(text)
@@ -68,7 +65,7 @@ def _split_command(text: str) -> tuple[str, str] | None:
 
 
 def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "") -> str:
-    """Wrap text at spaces, but not those inside of commands."""
+    """Wrap at spaces outside of commands."""
     if len(first_indent) + len(text) <= width:
         return first_indent + text
     unbroken = _join_commands(text)
@@ -105,7 +102,7 @@ def table_text(
     *,
     elsewhere: str = "-o wide",
 ) -> str:
-    """Name columns that do not fit below the table; `elsewhere` shows them."""
+    """Below the table, name columns that do not fit; `elsewhere` shows them."""
     table = _Table.without_empty_columns(columns, rows, width)
     visible_indexes, widths = table.layout()
     titles = [column.title for column in table.columns]

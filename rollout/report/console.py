@@ -96,7 +96,7 @@ class ReflowingRender(LiveRender):
 
 
 def share_console(live: Live) -> None:
-    """Print other threads' lines above a display that has not started yet."""
+    """Let other threads print above a live display that has not started."""
     live._live_render = ReflowingRender(live)  # noqa: SLF001 - rich has no other way
     if isinstance(live.console, SharedConsole):
         # A separate lock could deadlock: printing locks the console first, the display itself.

@@ -87,7 +87,6 @@ def _problem_lines(checks: Sequence[Check], *, are_grouped: bool) -> Iterator[st
 
 
 def _groups_of_similar(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
-    """Group findings that differ only in subjects and words with a digit."""
     shapes = [(_shape(check.message, check), _shape(str(check.fix), check)) for check in findings]
     return grouped(zip(shapes, findings, strict=True)).values()
 

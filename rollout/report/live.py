@@ -51,10 +51,7 @@ _REVERTING = "Stopping: uncordoning nodes that are not rebooting. Press Ctrl-C a
 
 
 class LiveProgress:
-    """Draws a rollout's progress in this context. Safe for many threads.
-
-    A row for each node in flight, and one for the total, are redrawn.
-    """
+    """Draws a rollout's progress. Safe to call from many threads."""
 
     def __init__(
         self,
@@ -122,7 +119,7 @@ class LiveProgress:
             return Group(*lines)
 
     def _node_rows(self) -> list[Text]:
-        """Show the most urgent nodes, if possible with two lines of details."""
+        """Show the most urgent nodes, if possible with details."""
         nodes = self._view.in_flight
         longest_name = max((len(node.name) for node in nodes), default=0)
         name_width = min(longest_name, self._console.width // 3)
@@ -147,7 +144,6 @@ class LiveProgress:
         return [*_lines_of(nodes, visible_rows), _single_line(count, "dim")]
 
     def _node_row(self, node: NodeView, name_width: int, detail_lines: int) -> Iterator[Text]:
-        """Yield `⠋ worker-1  draining  2m05s  3 of 9 pods gone`, and blocks."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
@@ -216,7 +212,6 @@ class LiveProgress:
 
 
 def _urgency(node: NodeView) -> tuple[bool, float]:
-    """Sort blocked evictions first, then the longest phases."""
     return not node.blocked_evictions, node.phase_begun_monotonic
 
 
@@ -233,7 +228,6 @@ def _first_rows(rows: Mapping[str, Sequence[Text]], room: int) -> Mapping[str, S
 
 
 def _lines_of(nodes: Sequence[NodeView], rows: Mapping[str, Sequence[Text]]) -> list[Text]:
-    """Keep the order of the nodes, whatever their urgency."""
     lines: list[Text] = []
     for node in nodes:
         lines += rows.get(node.name, ())

@@ -82,7 +82,6 @@ class Metrics(Collector):
 
     @contextmanager
     def _lock_to_change(self) -> Iterator[Families]:
-        """Yield the families under the lock, and count the change."""
         with self._lock:
             yield self._families
             self.change_count += 1
@@ -124,7 +123,7 @@ class Metrics(Collector):
                     families.cluster.version_held(version).set(1)
 
     def observe_lateness(self, seconds_late: float) -> None:
-        """The excess is infinite for never."""
+        """Infinite `seconds_late` means never."""
         with self._lock_to_change() as families:
             families.attempts.late().set(seconds_late)
 
@@ -134,7 +133,6 @@ class Metrics(Collector):
             self._families.attempts.start().set(at.timestamp())
 
     def skip_attempt(self) -> None:
-        """Do not count the current attempt as a success."""
         self._is_skipped = True
 
     def end_attempt(self, result: AttemptResult, at: datetime) -> None:
@@ -175,7 +173,7 @@ class Metrics(Collector):
                     self._view.apply(event)
 
     def _start_rollout(self, event: PlanReady) -> None:
-        """Start over, but keep nodes in flight of a FleetLock server's other plans."""
+        """Keep nodes in flight of a FleetLock server's other plans."""
         families = self._families
         plan = event.plan
         self.has_plan = True
@@ -199,7 +197,7 @@ class Metrics(Collector):
             families.run.excluded(exclusion.reason, exclusion.pool).inc()
 
     def _expose_zero_counts(self) -> None:
-        """Expose counters early, so that their first event is an increase."""
+        """Their first event is then an increase."""
         families = self._families
         for pool in self._all_pools:
             for phase in Phase:
@@ -286,7 +284,7 @@ class Metrics(Collector):
     def remember(self, text: str) -> None:
         """Use an earlier process's metrics until newer values are known.
 
-        Raises `ValueError`, or another error of the parser.
+        Raises `ValueError`, or another parser error.
         """
         earlier = {family.name: family for family in text_string_to_metric_families(text)}
         for family in earlier.values():

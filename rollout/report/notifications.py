@@ -114,7 +114,6 @@ class NoteMaker:
         return _finish_note(result, state, unattended=self.unattended)
 
     def _blocked_note(self, event: PodBlocked) -> Note | None:
-        """Report a pod that is blocked for `held_after`, once per blocker."""
         key = (event.node, event.blocker_name or event.pod)
         blocked_seconds = (event.at - event.since).total_seconds()
         if blocked_seconds < self.held_after or key in self._reported_blocks:

@@ -50,7 +50,6 @@ class LogFilter:
         self._reported_at: dict[tuple[str, str], float] = {}
 
     def admit(self, event: StepEvent | AnyLine, now: float) -> bool:
-        """Return whether the event gets a line, and remember it."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
             # Each host of a FleetLock server has its own plan.
             self.view = RunView()
@@ -85,7 +84,7 @@ class LogFilter:
         return self._admit_rarely((event.node, _STEP), now, interval)
 
     def _admit_rarely(self, key: tuple[str, str], now: float, interval: float) -> bool:
-        """If the last line was `interval` seconds ago, remember this one."""
+        """Return whether `interval` seconds have passed; then remember the event."""
         if now - self._reported_at.get(key, float("-inf")) < interval:
             return False
         self._reported_at[key] = now
@@ -93,7 +92,7 @@ class LogFilter:
 
 
 class PlainLines:
-    """Also writes during silence as a context. Safe for many threads."""
+    """Safe for many threads. As a context, also writes during silence."""
 
     def __init__(
         self,

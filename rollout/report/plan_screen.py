@@ -219,7 +219,6 @@ def _heading(plan: RolloutPlan, cluster_name: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
-    """Yield troubles of left-out nodes, failing updates, and warnings."""
     causes_and_nodes = []
     for exclusion in plan.excluded:
         if exclusion.reason.is_trouble:
@@ -233,7 +232,6 @@ def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
 
 
 def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
-    """Yield a sentence and its node for each host whose updates fail."""
     for exclusion in plan.excluded:
         update = exclusion.update
         if update and update.state is UpdateState.ROLLED_BACK:
@@ -375,7 +373,7 @@ def _rough_time(seconds: float) -> str:
 
 
 class _WaveLook(NamedTuple):
-    """What a row shows of a wave. Waves that look the same share a row."""
+    """Waves that look the same share a row."""
 
     # None for a wave of one node; keeps the other waves apart.
     own_index: int | None
@@ -397,8 +395,6 @@ class _WaveLook(NamedTuple):
 
 
 class _WaveSize(NamedTuple):
-    """What waves have in common that share a row if there is little room."""
-
     # None unless the wave is rolling; keeps rolling waves apart.
     own_index: int | None
     nodes: int
@@ -430,7 +426,6 @@ def _nodes_in_order(wave: Wave) -> Sequence[PlannedNode]:
 
 
 def _names_or_count(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
-    """Return a few names, or `40 nodes, up to 3 a wave`."""
     names = [printable(node.name) for node in nodes]
     if len(group) == 1:
         return shortened(names, _MOST_NAMES_OF_WAVE, " ")
@@ -565,7 +560,6 @@ def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
 
 
 def _subject(objects: Sequence[str]) -> str:
-    """Return `PDB shop/cart`, or `shop/cart (3 pods)`."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(
             _REPLICA_SUFFIX.sub("", name.removeprefix("pod/")) for name in objects
@@ -606,7 +600,6 @@ def _pod_row(fate: PodFate) -> Row:
 
 
 def _place_lines(explanation: Explanation) -> Iterable[str]:
-    """Yield the node's wave, and why it is in none of the earlier waves."""
     other_nodes = explanation.together_with
     company = f"with {shortened(other_nodes)}" if other_nodes else "alone"
     place = f"{printable(explanation.node)} is in wave {explanation.wave}, {company}"

@@ -154,7 +154,7 @@ def _as_flag(flag: str, value: object) -> str:
 def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield `--canary`, 2 and, for a whole table, `[[pool]]`, `db, role=db`.
 
-    `prefix` is the path of these rules in the policy, such as `gates.windows.`.
+    `prefix` is a path such as `gates.windows.`.
     """
     for name, value in rules.items():
         if isinstance(value, dict):

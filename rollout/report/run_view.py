@@ -153,7 +153,7 @@ class RunView:
     def apply(  # noqa: C901, PLR0912 - one case a type of event
         self, event: StepEvent | AnyLine | None, now: float = 0.0
     ) -> None:
-        """Apply an event, or None for a record that is not understood; `now` is monotonic."""
+        """Ignore None, a record that is not understood; `now` is monotonic."""
         if event is None:
             self.unknown_record_count += 1
             return
@@ -199,7 +199,6 @@ class RunView:
             node.release_pods(at)
 
     def close(self) -> None:
-        """End what was in progress at the last record."""
         if self.last_at:
             self._end_activities(self.last_at)
 
@@ -290,7 +289,6 @@ class RunView:
         node = self._get_or_add_node(event.node)
         node.leave_phase(event.at)
         node.end = event
-        # From now on, this is when the node ended.
         node.phase_begun_monotonic = now
         if event.outcome.is_failure:
             self.failures.append(event)
@@ -303,7 +301,6 @@ class RunView:
         node = self._get_or_add_node(event.node)
         node.block_reported_monotonic[event.pod] = now
         eviction = node.blocked_evictions.get(event.pod)
-        # The same block is reported again and again.
         if eviction and eviction.event.since == event.since:
             eviction.event = event
             eviction.until = event.at

@@ -150,7 +150,6 @@ def _next_command(
     follow_ups: Sequence[FollowUp],
     with_flags: Callable[[str], str],
 ) -> str:
-    """Return the most urgent step's command below its lead, or empty."""
     step = next(_next_steps(statuses, sources, follow_ups), NO_FOLLOW_UP)
     if not step.command:
         return ""
@@ -276,7 +275,6 @@ def _next_steps(
 
 
 def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
-    """Return sources that report a reboot, but are not configured."""
     unconfigured: set[Source] = set()
     for status in statuses:
         if not status.needs_reboot:

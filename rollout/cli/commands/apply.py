@@ -146,7 +146,7 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
     with deliver_metrics(settings, api.server) as metrics, measure_attempt(metrics) as measured:
         # Fail early: `Rollout.run` takes the lock later.
         watch = refuse_if_locked(api, spec.namespace)
-        # The first request is sent sooner this way.
+        # Imported late to send the first request sooner.
         from rollout.cli.stages import execute
 
         prepared = _prepare_and_show(connections, spec, metrics=metrics, asks=asks)

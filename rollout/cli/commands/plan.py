@@ -117,7 +117,7 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     _check_outputs(flags)
     connections = connect(settings)
     inputs = _read_inputs(connections, spec, flags)
-    # The first request is sent sooner this way.
+    # Imported late to send the first request sooner.
     from rollout.cli.stages import preview
 
     if flags.explain is not None:

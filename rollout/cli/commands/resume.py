@@ -71,7 +71,7 @@ def resume(
 
     connections = connect(settings)
     watch = None if force_unlock else refuse_if_locked(connections.api, settings.lock.namespace)
-    # The first request is sent sooner this way.
+    # Imported late to send the first request sooner.
     from rollout.cli.stages import execute, resumption
 
     unfinished = _find_resumable(settings, connections.api, retry_failed=retry_failed)

@@ -69,7 +69,7 @@ _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
 
 class PlacedValue(NamedTuple):
-    """A value as written, and its place, such as `rollout.toml:3: drain.force`."""
+    """A value and its place, such as `rollout.toml:3: drain.force`."""
 
     value: Any
     place: str

@@ -204,7 +204,7 @@ def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
 
 
 def groups_of(fleetlock: FleetLockSettings) -> Groups:
-    """Return FleetLock's groups, which have the default slots by default."""
+    """Return FleetLock's groups, with default slots where no count is set."""
     counts = _value_by_group(fleetlock.group)
     selectors = _value_by_group(fleetlock.group_selector)
     rules: dict[str, GroupRules] = {}
@@ -265,7 +265,7 @@ _SECRET = re.compile(
 
 
 def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settings, Policy]:
-    """Raise `UsageError` for settings that a pod cannot use, or for a secret."""
+    """Raise `UsageError` for settings unfit for a pod, or for a secret."""
     for number, line in enumerate(file.text.splitlines(), 1):
         # Comments are searched, too: the ConfigMap shows them.
         may_be_secret = _SECRET.search(line) is not None

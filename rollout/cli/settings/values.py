@@ -1,6 +1,6 @@
 """Types of settings. Bad values raise `UsageError` or `ValueError`.
 
-Callers add the setting's name. Checks import their modules late: help does not need them.
+Callers add the setting's name. Checks import modules late, for a fast help.
 """
 
 import re

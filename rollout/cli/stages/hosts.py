@@ -115,7 +115,7 @@ def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
     """Return hosts from the Ansible inventory or the Nodes' addresses.
 
-    Only Windows nodes and virtual nodes may have none without a warning.
+    Warns of nodes without one, except Windows nodes and virtual nodes.
     """
     # The shell uses the settings' key if the inventory names none.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)

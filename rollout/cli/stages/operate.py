@@ -50,7 +50,7 @@ _POLL_SECONDS = 2.0
 
 
 class Operation(Struct):
-    """A process's passes.
+    """The passes of one process.
 
     A pass starts or resumes a rollout if nodes are pending. If it cannot start nodes now, it is
     skipped, which is no error.

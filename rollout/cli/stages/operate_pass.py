@@ -71,7 +71,7 @@ class _Course(Enum):
 class Pass(Struct, frozen=True):
     """Resumes operate's unfinished rollout, then starts a new one.
 
-    Waits for rollouts of a person or a FleetLock server. A pass that may start no node now is
+    Leaves rollouts of people and FleetLock servers to them. A pass that may start no node now is
     skipped, after a forecast. See `docs/architecture.md`.
     """
 

@@ -16,7 +16,7 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence_text, file_text
 from rollout.report.unfinished import unfinished_heading
 
-# Below the plan.
+# Lines below the plan.
 _QUESTION_LINES = 6
 # Of the plan, even on a smaller screen.
 _LEAST_LINES = 8

@@ -82,7 +82,6 @@ class NodeReport(Struct, frozen=True):
     wave: int
     # The latest outcome; empty if the node has not ended.
     outcome: str
-    # The sum of `parts`.
     seconds: float
     phases: Sequence[PhaseReport]
     parts: Mapping[Part, float]
@@ -204,9 +203,7 @@ class RunReport(Struct, frozen=True):
     failures: Sequence[NodeFinished]
     holds: Sequence[BlockedEviction]
     notices: Sequence[Notice | VersionHeld | NodeRescued]
-    # When windows were open.
     openings: Sequence[Interval]
-    # When no process worked on the run.
     interruptions: Sequence[Interval]
     # Reasons by node.
     not_done: Mapping[str, str]

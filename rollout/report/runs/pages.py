@@ -60,13 +60,12 @@ class LivePageFrame(Struct, frozen=True):
     """What a live page shows besides its run."""
 
     at: datetime
-    # About the rollout in the cluster; empty if it was not read.
+    # Empty if it was not read.
     status: Sequence[str]
     headings: Sequence[str]
     history: Sequence[PastRun]
     # Seconds until the browser reloads the page; 0 for never.
     refresh: int
-    # The page always shows the latest run.
     is_latest: bool
 
 
@@ -88,7 +87,7 @@ class TimelineRow(NamedTuple):
     remark: str
     took: str
     bars: Sequence[Bar]
-    # Where the node failed, in percent.
+    # In percent.
     mark: float | None
 
 
@@ -108,7 +107,7 @@ def _failed_and_longest_first(node: NodeReport) -> tuple[bool, float]:
 
 
 def _most_important(nodes: Sequence[NodeReport]) -> Sequence[NodeReport]:
-    """Return at most `MOST_ROWS` nodes, in the same order."""
+    """Keep the order of the nodes."""
     names = {node.name for node in sorted(nodes, key=_failed_and_longest_first)[:MOST_ROWS]}
     return [node for node in nodes if node.name in names]
 
@@ -202,7 +201,6 @@ def _anchor(title: str) -> str:
 
 
 def _render(template: str, **content: Any) -> Page:
-    """The page's policy allows our style sheet by its digest."""
     loader = PackageLoader("rollout.report.runs", "templates")
     environment = Environment(
         loader=loader,

@@ -385,7 +385,7 @@ def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_Pas
 
 
 def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
-    # When a budget last allowed an eviction, by process and node.
+    # By process and node.
     released_at = {
         (_process_start(view, entry.at), entry.node): entry.at
         for entry in view.releases
@@ -399,7 +399,7 @@ def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
         times = _node_times(node, end, process_start)
         if times is None:
             continue
-        # A wait for pods to complete says nothing about other drains.
+        # Other drains do not wait for pods to complete.
         if not node.has_awaited_pods:
             drain = _seconds(times.drain_begun, times.drained)
             yield _PastDuration(_DurationKind.DRAIN, drain)
@@ -419,7 +419,7 @@ class _NodeTimes(NamedTuple):
 
 
 def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _NodeTimes | None:
-    """Return None if uncertain, as after a change of the clock."""
+    """Return None if uncertain, as when the clock was changed."""
     phases = [phase for phase in node.ended_phases if phase.begin >= process_start]
     # A delay after the cordon is no part of the drain.
     drain_begun = next(
@@ -433,7 +433,7 @@ def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _
     is_in_order = all(_seconds(earlier, later) >= -_SLACK for earlier, later in pairwise(moments))
     if not is_in_order:
         return None
-    # `end.seconds` is by the process's clock, or 0 if unknown.
+    # `end.seconds` is 0 if unknown.
     if end.seconds and _seconds(drain_begun, end.at) > end.seconds + _SLACK:
         return None
     reboots = [phase.begin for phase in phases if phase.phase is Phase.REBOOTING]
