@@ -28,7 +28,7 @@ from rollout.planning.eligibility.windows import Window
 
 
 def selection_of(settings: Settings) -> Selection:
-    """Return the selection in the settings."""
+    """Return the selection."""
     return Selection(settings.nodes.selector, settings.nodes.node, settings.nodes.exclude)
 
 
