@@ -44,17 +44,11 @@ from rollout.planning.drain.verdicts import Action, PodVerdict
 from rollout.wording.blockers import blocker
 from rollout.wording.warnings import warning
 
-# Nobody can give these owners more replicas.
 _NOT_SCALED = ("DaemonSet", "Job", "Node")
 _HUNDRED = 100
 
 
 class DrainChecker(Struct, frozen=True):
-    """Finds what blocks the drain of one node, and what may delay it.
-
-    `verdicts` say what the drain does with each pod of the node.
-    """
-
     node: str
     verdicts: Sequence[PodVerdict]
     index: BudgetIndex
@@ -63,7 +57,6 @@ class DrainChecker(Struct, frozen=True):
     surges: Surges
 
     def check(self) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
-        """Return blockers and warnings, those of the verdicts first, without repetitions."""
         verdict_warnings = list[PlanWarning]()
         findings = list[Blocker | PlanWarning]()
         for verdict in self.verdicts:
@@ -79,12 +72,10 @@ class DrainChecker(Struct, frozen=True):
                 findings += self._check_budgets(pod)
         blockers = [finding for finding in findings if isinstance(finding, Blocker)]
         warnings = [finding for finding in findings if isinstance(finding, PlanWarning)]
-        # Each pod of a budget repeats the budget's finding.
         unique_warnings = dict.fromkeys((*verdict_warnings, *warnings))
         return tuple(dict.fromkeys(blockers)), tuple(unique_warnings)
 
     def _check_overdue(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
-        """Find a terminating pod whose grace period is over."""
         if not pod.terminating:
             return
         seconds_overdue = self.headcount.seconds_overdue(pod)
@@ -100,14 +91,13 @@ class DrainChecker(Struct, frozen=True):
             yield warning(self.node, subject, TerminatingLate(overdue, pod.finalizers))
 
     def _check_grace_period(self, pod: Pod) -> Iterator[PlanWarning]:
-        """Find a pod that may take as long to terminate as the whole drain may take."""
         if pod.finished:
             return
         rules = self.rules
         grace = rules.grace_of(pod.grace_period)
         if pod.terminating:
             remaining = round(self.headcount.grace_seconds_left(pod))
-            # Only with --grace-period is the pod evicted again, which can shorten its time.
+            # Only with --grace-period is the pod evicted again.
             is_evicted_again = rules.grace_period is not None
             grace = min(grace, remaining) if is_evicted_again else remaining
         if grace >= rules.timeout:
@@ -116,11 +106,11 @@ class DrainChecker(Struct, frozen=True):
 
     def _check_budgets(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
         budgets = self.index.covering(pod)
-        # A rule of drain.critical is judged like a budget, but the API server does not know it.
+        # The API server does not know rules of drain.critical.
         known_to_server = tuple(budget.name for budget in budgets if not budget.critical)
         stays_pending = self.headcount.stays_pending(pod, self.rules.timeout)
         needs_no_budget = pod.finished or pod.terminating or stays_pending
-        # Otherwise, the API server refuses to evict a pod that several budgets cover.
+        # The API server refuses to evict a pod that several budgets cover.
         if len(known_to_server) > 1 and not needs_no_budget:
             yield blocker(self.node, f"pod/{pod.key}", SeveralBudgets(known_to_server))
             return
@@ -132,7 +122,6 @@ class DrainChecker(Struct, frozen=True):
                 yield finding
 
     def _check_budget(self, pod: Pod, budget: Budget) -> Blocker | PlanWarning | None:
-        """Return a warning if something opens the budget, a blocker if nothing does."""
         subject = budget_subject(budget.key)
         is_closed = budget.disruptions_allowed <= 0
         opened_by_storage = find_storage_operator(pod)
@@ -164,7 +153,7 @@ class DrainChecker(Struct, frozen=True):
             budget=budget,
             unready=tuple(pod.name for pod in unready),
             since=unready[0].unready_since,
-            # The unhealthyPodEvictionPolicy AlwaysAllow lets only unready pods be evicted.
+            # AlwaysAllow lets only unready pods be evicted.
             is_policy_enough=not evicts_ready_pod,
         )
         return blocker(self.node, subject, finding)
@@ -178,7 +167,6 @@ class DrainChecker(Struct, frozen=True):
 
 
 def find_storage_operator(pod: Pod) -> LonghornOpens | RookOpens | None:
-    """Return which operator opens the pod's budget during the drain, or None."""
     if pod.is_of_longhorn:
         return LonghornOpens()
     return RookOpens() if pod.is_osd else None
@@ -187,17 +175,15 @@ def find_storage_operator(pod: Pod) -> LonghornOpens | RookOpens | None:
 def _why_never_open(
     budget: Budget, pod: Pod, headcount: Headcount, surges: Surges
 ) -> BudgetUncounted | BudgetUnscaled | BudgetNever:
-    """Return why the budget never allows the pod's eviction, and what would help."""
     if budget.sync_error:
         return BudgetUncounted(budget.sync_error)
     if headcount.lacks_scale(budget):
-        # One less than there are pods, so that one may go.
         return BudgetUnscaled(budget, min_available=headcount.unowned_by_budget[budget.key] - 1)
     finished = headcount.finished_by_budget[budget.key]
     can_add_replicas = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
     return BudgetNever(
         budget=budget,
-        # Such a budget waits for finished pods to become healthy, which they never do.
+        # Finished pods never become healthy.
         ended=finished if counts_selected_pods(budget) else 0,
         replicas=_missing_replicas(budget, headcount) if can_add_replicas else 0,
         healthy=headcount.most_healthy(budget),
@@ -208,7 +194,7 @@ def _why_never_open(
 def stuck_budget_blocker(
     node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], obstacle: Nowhere
 ) -> Blocker:
-    """Return a blocker for a budget whose `lost` pods (names) fit on no other node."""
+    """`lost` has the names of the pods that fit on no other node."""
     finding = FitsNowhere(
         budget=budget,
         lost=tuple(lost),
@@ -226,7 +212,6 @@ def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
         return 0
     most_healthy = headcount.most_healthy(budget)
     if not budget.min_available.endswith("%"):
-        # The budget opens with one healthy pod more than it requires.
         return budget.desired_healthy - most_healthy + 1
     percent = int(budget.min_available.removesuffix("%"))
     # Of 100 more pods, at least one is not required, unless the percentage is 100.

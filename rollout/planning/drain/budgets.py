@@ -1,7 +1,7 @@
 """What disruption budgets allow now, later and never.
 
-A database operator allows no eviction of a primary until, after the cordon, another pod has its
-role. Drains wait for that, so it is no blocker.
+A database operator opens its budget only after the cordon, once another pod is the primary. Drains
+wait for that, so it is no blocker.
 """
 
 from collections import Counter, defaultdict
@@ -26,8 +26,7 @@ Keys are `namespace/name` for a budget (its pods), `kind/namespace/name` for an 
 # A namespace, and the key and value of a label.
 _LabelKey = tuple[str, str, str]
 _PodLabels = tuple[str, tuple[tuple[str, str], ...]]
-# Zalando's postgres-operator sets no owner on budgets and StatefulSets by default, but a
-# StatefulSet has the name of its `postgresql`.
+# Zalando's operator sets no owner by default, but names a StatefulSet as its `postgresql`.
 SPILO = ("application", "spilo")
 _ZALANDO = ("acid.zalan.do/v1", "postgresql")
 _CONTROLLER = "controller:"
@@ -36,8 +35,7 @@ _CONTROLLER = "controller:"
 class BudgetIndex(Struct, frozen=True):
     """Finds a pod's budgets without trying every selector of its namespace.
 
-    Most selectors require a value of a label, so their budgets are found `by_label`. The other
-    budgets are `unselective`. Results are cached in `found`.
+    Most selectors require a value of a label (`by_label`); the others are `unselective`.
     """
 
     by_label: Mapping[_LabelKey, Sequence[Budget]]
@@ -45,7 +43,6 @@ class BudgetIndex(Struct, frozen=True):
     unselective: Mapping[str, Sequence[Budget]]
     # By the namespace and labels that a workload's pods share.
     found: dict[_PodLabels, tuple[Budget, ...]] = field(default_factory=dict)
-    # Thousands of pods share one tuple of budgets' keys.
     shared_keys: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -80,7 +77,7 @@ class BudgetIndex(Struct, frozen=True):
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return a rule of drain.critical (how many pods must stay) in the form of a disruption budget.
+    """Return a rule of drain.critical in the form of a disruption budget.
 
     Pods that are `leaving` (UIDs) do not count as healthy.
     """
@@ -114,7 +111,6 @@ def bypasses_budget(pod: Pod, budget: Budget) -> bool:
         return True
     if pod.ready:
         return False
-    # The eviction of an unready pod leaves as many healthy ones.
     has_enough_healthy = budget.current_healthy >= budget.desired_healthy > 0
     return budget.always_allow_unhealthy or has_enough_healthy
 
@@ -123,12 +119,11 @@ def guarding_budgets(pod: Pod, index: BudgetIndex) -> tuple[str, ...]:
     """Return the keys of the budgets that the API server asks before it evicts the pod."""
     covering = index.covering(pod)
     keys = tuple(budget.key for budget in covering if not bypasses_budget(pod, budget))
-    # Return the first of equal tuples, which saves memory.
+    # Thousands of pods share one tuple, which saves memory.
     return index.shared_keys.setdefault(keys, keys)
 
 
 def counts_selected_pods(budget: Budget) -> bool:
-    """Whether the budget expects the pods that it selects, rather than a scale."""
     return not budget.max_unavailable and not budget.min_available.endswith("%")
 
 
@@ -137,7 +132,7 @@ class Headcount(Struct, frozen=True):
 
     Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
     `minAvailable`, the budget expects every pod it selects, even finished ones; otherwise the scale
-    of their controllers. It counts the healthy ones of all selected pods.
+    of their controllers.
     """
 
     # None if the API server's time is unknown: then no pod is late.
@@ -146,7 +141,6 @@ class Headcount(Struct, frozen=True):
     finished_by_budget: Counter[str]
     unowned_by_budget: Counter[str]
     pods_by_owner: Counter[str]
-    # Running pods that are known to be unready.
     unready: tuple[Pod, ...] = ()
 
     @classmethod
@@ -166,7 +160,6 @@ class Headcount(Struct, frozen=True):
         return cls(now, finished_by_budget, unowned_by_budget, pods_by_owner, unready)
 
     def most_healthy(self, budget: Budget) -> int:
-        """Return how many pods the budget counts as healthy at best."""
         if counts_selected_pods(budget):
             # Finished pods are expected, but never healthy.
             return budget.expected_pods - self.finished_by_budget[budget.key]
@@ -174,13 +167,11 @@ class Headcount(Struct, frozen=True):
         return budget.expected_pods + self.unowned_by_budget[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
-        """Whether the budget needs a scale, and its pods have no owner with one."""
         if counts_selected_pods(budget) or budget.expected_pods:
             return False
         return self.unowned_by_budget[budget.key] > 0
 
     def can_never_allow(self, budget: Budget) -> bool:
-        """Whether the budget allows no eviction, even if all its pods are healthy."""
         if budget.sync_error or self.lacks_scale(budget):
             return True
         if not budget.expected_pods:
@@ -189,7 +180,7 @@ class Headcount(Struct, frozen=True):
         return not has_spare_pod
 
     def permits(self, budget: Budget) -> int:
-        """Return how many evictions the budget allows now; if none, how many it may allow later."""
+        """If it allows none now, return how many it may allow later."""
         if budget.disruptions_allowed:
             return budget.disruptions_allowed
         if self.can_never_allow(budget):
@@ -197,7 +188,6 @@ class Headcount(Struct, frozen=True):
         return self.most_away(budget)
 
     def most_away(self, budget: Budget) -> int:
-        """Return how many pods may be away if all others are healthy."""
         spare = self.most_healthy(budget) - budget.desired_healthy
         return max(0, budget.disruptions_allowed, spare)
 
@@ -205,12 +195,11 @@ class Headcount(Struct, frozen=True):
         """Return the pods that keep the budget closed: unready for longer than a drain may take."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
         unready = tuple(pod for pod in covered if self._is_unready_for(pod, drain_timeout))
-        # If enough other pods can be healthy, something else closes the budget.
         has_enough_others = self.most_healthy(budget) - len(unready) > budget.desired_healthy
         return () if has_enough_others else unready
 
     def is_alone(self, pod: Pod, budget: Budget, managing_owner: OwnerRef) -> bool:
-        """Whether the pod is the only one of its budget and owners: none can take over its role."""
+        """Whether no other pod of the budget or its owners can take over the pod's role."""
         # The managing owner may own the pod itself, or through a StatefulSet.
         owner = pod.owner or managing_owner
         most_owned = max(self.pods_by_owner[owner.uid], self.pods_by_owner[managing_owner.uid])
@@ -230,16 +219,12 @@ class Headcount(Struct, frozen=True):
 
 
 def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
-    """Return the owner whose controller, an operator, opens the budget for all these pods.
-
-    None if no operator does.
-    """
+    """Return the owner whose operator opens the budget for all these pods, or None."""
     if budget.critical:
         return None
     if budget.owner is not None and not budget.owner.is_of_kubernetes:
         return budget.owner
     owners = [_managing_owner_of_pod(pod) for pod in pods]
-    # No operator opens the budget for a pod that Kubernetes itself controls.
     if not owners or None in owners:
         return None
     return owners[0]
@@ -253,7 +238,6 @@ def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
     is_of_zalando = SPILO in pod.labels.items()
     if not is_of_zalando:
         return None
-    # The owner, a StatefulSet, has the name of the `postgresql` whose operator manages it.
     api_version, kind = _ZALANDO
     return replace(owner, api_version=api_version, kind=kind)
 
@@ -270,7 +254,7 @@ def controller_in(key: str) -> str:
 class NodeControllers(Struct, frozen=True):
     """Operators' controllers, by key, that move a node's pods or open their budgets.
 
-    A drain waits for those `awaited` to open a budget that allows no eviction now.
+    A drain waits for those `awaited` to open a closed budget.
     """
 
     keys: frozenset[str]

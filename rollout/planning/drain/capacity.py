@@ -10,16 +10,13 @@ _PLENTY = 1 << 62
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """What is free on a node; negative if the node is overcommitted.
-
-    `others` counts the tracked resources besides CPU, memory and pods.
-    """
+    """What is free on a node; negative if the node is overcommitted."""
 
     node: Node
     cpu_milli: int
     memory: int
     pods: int
-    # By name, without resources that no node offers.
+    # Tracked resources besides CPU, memory and pods.
     others: dict[str, int]
     name: str = field(init=False)
     # Allocatable CPU and memory.
@@ -27,7 +24,6 @@ class FreeCapacity:
 
     @classmethod
     def of(cls, node: Node, tracked: Iterable[str]) -> "FreeCapacity":
-        """Return the capacity of the node without pods."""
         allocatable = node.allocatable
         others = dict.fromkeys(tracked, 0)
         for name, amount in allocatable.others:
@@ -43,7 +39,7 @@ class FreeCapacity:
 
     def __post_init__(self) -> None:
         self.name = self.node.name
-        # These are divisors, so they must not be 0.
+        # Divisors must not be 0.
         self._offered = (
             max(1, self.node.allocatable.cpu_milli),
             max(1, self.node.allocatable.memory),
@@ -56,7 +52,7 @@ class FreeCapacity:
         return self.cpu_milli / offered_cpu + self.memory / offered_memory
 
     def takes(self, requests: Resources) -> bool:
-        """Whether a pod fits. An overcommitted resource matters only if the pod requests it."""
+        """An overcommitted resource matters only if the pod requests it."""
         if self.pods <= 0:
             return False
         if self.cpu_milli < requests.cpu_milli and requests.cpu_milli:
@@ -86,7 +82,7 @@ class FreeCapacity:
             self.others[name] = self.free(name) + sign * amount
 
     def free(self, name: str) -> int:
-        # Every node has each host port once; what no node offers is not counted.
+        # Every node has each host port once. What no node offers is not counted.
         uncounted = 1 if name.startswith(HOST_PORT) else _PLENTY
         return self.others.get(name, uncounted)
 
@@ -95,35 +91,32 @@ class FreeCapacity:
 class MatchingNodes:
     """The nodes that pods with equal demands can be scheduled to, if there is room.
 
-    `failed_requests` have fitted on none of them; None if no search has failed.
+    `failed_requests` fit on none of them; None if no search has failed.
     """
 
     nodes: list[FreeCapacity]
     tolerates_cordons: bool = False
     minds_soft_taint: bool = False
     names: frozenset[str] = frozenset()
-    # Where in `nodes` the next search begins.
     next_index: int = 0
     # Outdated when the scheduler's `_room_version` is another.
     failed_requests: Resources | None = None
     room_version: int = 0
-    # The nodes without the soft taint, and how many of the scheduler's `_untainted` they include.
+    # The nodes without the soft taint, and how many of `Scheduler._untainted` they include.
     untainted: "MatchingNodes | None" = None
     untainted_read: int = 0
 
     def has_failed_with_less(self, requests: Resources) -> bool:
-        """Whether a search has failed with requests that are surely no larger than these."""
         failed = self.failed_requests
         if failed is None:
             return False
         if requests.cpu_milli < failed.cpu_milli or requests.memory < failed.memory:
             return False
-        # Other resources are only compared for equality, which is fast.
         return not failed.others or requests.others == failed.others
 
 
 def common_shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
-    """Return the first resource of which no node has enough, or None. `nodes` must not be empty."""
+    """Return the first resource of which no node has enough. `nodes` must not be empty."""
     for name, amount in _requested_amounts(requests):
         free_by_node = [max(0, _free_amount(node, name)) for node in nodes]
         most_on_one_node = max(free_by_node)

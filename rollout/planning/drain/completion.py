@@ -24,7 +24,7 @@ class CompletionForecast(Struct, frozen=True):
     """Estimates how long pods still run, from deadlines and earlier Jobs of their CronJob."""
 
     jobs_by_uid: Mapping[str, Job]
-    # How long its longest Job took, by UID.
+    # By the CronJob's UID.
     longest_seconds_by_cron_job: Mapping[str, int]
     now: datetime | None
 
@@ -54,7 +54,6 @@ class CompletionForecast(Struct, frozen=True):
     def warnings(
         self, node: str, pods: Iterable[Pod], policy: CompletionPolicy
     ) -> tuple[PlanWarning, ...]:
-        """Warn of pods that are likely to run for longer than the drain waits."""
         warnings = list[PlanWarning]()
         for pod in pods:
             seconds_left = self.seconds_left(pod)
@@ -64,10 +63,7 @@ class CompletionForecast(Struct, frozen=True):
         return tuple(warnings)
 
     def seconds_left(self, pod: Pod) -> int | None:
-        """Return how long the pod is likely to run, or None if unknown.
-
-        A deadline of the pod or its Job counts more than the CronJob's longest Job.
-        """
+        """Return None if unknown. Deadlines count more than the CronJob's longest Job."""
         job = self.jobs_by_uid.get(pod.owner.uid) if pod.owner else None
         until_deadlines = list[int]()
         if pod.active_deadline_seconds is not None:
@@ -79,7 +75,7 @@ class CompletionForecast(Struct, frozen=True):
         longest_job = self.longest_seconds_by_cron_job.get(job.cron_job) if job else None
         if job is None or longest_job is None:
             return None
-        # A Job that has run for longer than any before may end at any time, or never.
+        # A Job that outlasts all earlier ones may end at any time, or never.
         return self._remaining(longest_job, job.started_at) or None
 
     def _remaining(self, seconds: int, since: str) -> int:
@@ -87,7 +83,7 @@ class CompletionForecast(Struct, frozen=True):
 
 
 def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dict[str, float]:
-    """Return how many seconds drains wait for each owner's slowest pod, by the owner's UID."""
+    """Return how long drains wait for each owner's slowest pod, by the owner's UID."""
     forecast = CompletionForecast.of(snapshot)
     seconds_left = dict[str, float]()
     for pod in pods_to_complete(snapshot.pods, policy):

@@ -53,24 +53,23 @@ class DrainForecast(Struct, frozen=True):
     verdicts: tuple[PodVerdict, ...]
     blockers: tuple[Blocker, ...]
     warnings: tuple[PlanWarning, ...]
-    # How many evicted pods each budget guards.
+    # Guarded pods, by budget.
     load: Load
     leaving: tuple[Pod, ...]
     index: BudgetIndex
     # Pods of each budget that are away until the node is back.
     kept_permits: Load
     controllers: NodeControllers
-    # The Deployment whose restart replaces the pod before it ends, by the pod's UID.
+    # By pod UID.
     surging: Mapping[str, Deployment]
-    # How long the drain waits for pods to complete if it begins now.
+    # If the drain begins now.
     wait_seconds: int = 0
-    # Until these pods have completed, even if the drain does not wait so long.
+    # Even if the drain does not wait so long.
     completed_in: int = 0
-    # The version that needs another reboot after this one, or empty.
+    # Needs another reboot after this one; may be empty.
     next_version: str = ""
 
     def guarded_pods(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:
-        """Yield the pods whose evictions have to wait for budgets, and the budgets' keys."""
         for verdict in with_action(Action.EVICT, self.verdicts):
             pod = verdict.pod
             if pod.uid not in self.surging:
@@ -123,7 +122,7 @@ class _BudgetForecast(NamedTuple):
 class DrainForecaster(Struct, frozen=True):
     """Forecasts the drain of each node of a cluster, as if no other node were drained.
 
-    Pods are UIDs and budgets are keys in mappings such as `budgets_by_pod`, `guarded`, `surging`.
+    In mappings such as `guarded` and `surging`, pods are UIDs and budgets are keys.
     """
 
     pods_by_node: Mapping[str, Sequence[Pod]]
@@ -175,7 +174,7 @@ class DrainForecaster(Struct, frozen=True):
         completed_in = self.completion.completed_in(awaited, completion)
         movable = movable_pods(verdicts)
         budgets = self._forecast_budgets(name, evicted, movable)
-        # A refused pod prevents the drain, so no pod leaves the node.
+        # A refused pod prevents the drain.
         is_refused = bool(with_action(Action.REFUSE, verdicts))
         # A rollback leaves newer versions on purpose.
         is_update = not candidate.policy.rollback
@@ -203,7 +202,6 @@ class DrainForecaster(Struct, frozen=True):
         budgets_by_pod = {pod.uid: guarding_budgets(pod, self.index) for pod in evicted}
         surging = self._deployments_to_restart(evicted, budgets_by_pod)
         surging_budgets = {uid: budgets_by_pod[uid] for uid in surging}
-        # Surging pods are not evicted, so budgets guard only the others.
         guarded = {uid: keys for uid, keys in budgets_by_pod.items() if keys and uid not in surging}
         load = _pods_per_budget(guarded, uids=guarded)
         if not guarded and not surging_budgets:
@@ -219,7 +217,6 @@ class DrainForecaster(Struct, frozen=True):
         """Return, by pod UID, the Deployments whose restart replaces a pod before it ends."""
         deployments = dict[str, Deployment]()
         for pod in pods:
-            # One budget that only a restart can satisfy is enough.
             for key in budgets_by_pod[pod.uid]:
                 deployment = self.surges.deployment_to_restart(pod, self.budgets[key])
                 if deployment is not None:
@@ -229,11 +226,7 @@ class DrainForecaster(Struct, frozen=True):
     def _try_moving(
         self, node: str, movable: Sequence[Pod], guarded: _BudgetsByPod, surging: _BudgetsByPod
     ) -> tuple[Load, tuple[Blocker, ...]]:
-        """Return how many pods each budget lacks until the node is back, and blockers.
-
-        A budget never lets the drain end if more of the node's pods fit nowhere else than may be
-        away.
-        """
+        """Return how many pods each budget lacks until the node is back, and blockers."""
         budgets_by_pod = {**_budgets_of_evictable(movable, guarded), **surging}
         most_away = dict(self._most_away_by_tight_budget(budgets_by_pod))
         # A surging pod needs its new place before it ends, so it is never away.
@@ -255,7 +248,6 @@ class DrainForecaster(Struct, frozen=True):
         budgets_by_pod: _BudgetsByPod,
         most_away: Mapping[str, int],
     ) -> Iterator[Blocker]:
-        """Yield a blocker for each budget that loses more pods than may be away."""
         for key, most in most_away.items():
             lost_by_budget = [pod for pod in lost if key in budgets_by_pod.get(pod.uid, ())]
             if len(lost_by_budget) > most:
@@ -273,7 +265,7 @@ class DrainForecaster(Struct, frozen=True):
         for key in sorted(pods_per_budget):
             budget = self.budgets[key]
             most = self.headcount.most_away(budget)
-            # A closed budget has a finding of its own.
+            # A closed budget has its own finding.
             is_open = budget.disruptions_allowed > 0
             if is_open and pods_per_budget[key] > most:
                 most_away[key] = most
@@ -281,7 +273,6 @@ class DrainForecaster(Struct, frozen=True):
 
 
 def _budgets_of_evictable(movable: Iterable[Pod], guarded: _BudgetsByPod) -> _BudgetsByPod:
-    """Return the budgets of pods whose eviction depends on nothing but these budgets."""
     budgets_of_evictable = dict[str, tuple[str, ...]]()
     for pod in movable:
         keys = guarded.get(pod.uid, ())
@@ -297,7 +288,7 @@ def _budgets_of_evictable(movable: Iterable[Pod], guarded: _BudgetsByPod) -> _Bu
 def _in_favorable_order(
     pods: Iterable[Pod], budgets_by_pod: _BudgetsByPod, tight_budgets: Container[str]
 ) -> Sequence[Pod]:
-    """Return the largest pods of tight budgets first: in no other order do more of them fit."""
+    """In no other order do more pods of tight budgets fit."""
 
     def rank(pod: Pod) -> tuple[bool, int, int]:
         is_tight = any(key in tight_budgets for key in budgets_by_pod.get(pod.uid, ()))
@@ -314,7 +305,6 @@ def _kept_permits(guarded: _BudgetsByPod, movable: Iterable[Pod], staying: Itera
 
 
 def _pods_per_budget(budgets_by_pod: _BudgetsByPod, uids: Iterable[str]) -> Counter[str]:
-    """Return how many of the pods with these UIDs each budget has."""
     # `Counter[str]()` would give each Counter a dictionary of attributes.
     counts: Counter[str] = Counter()
     for uid in uids:

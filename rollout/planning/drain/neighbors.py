@@ -1,7 +1,4 @@
-"""Inter-pod affinity, anti-affinity and topology spread, with counts kept as pods move.
-
-Each required rule counts matching pods in a node's topology domain.
-"""
+"""Inter-pod affinity, anti-affinity and topology spread, with counts kept as pods move."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,9 +14,9 @@ from rollout.model.selectors import first_in_requirement, has_labels
 
 
 class TopologyDomains(Struct, frozen=True):
-    # A key of node labels, such as the zone's.
+    # A key of node labels.
     topology: str
-    # The domain of each node that counts. A node without the key is in none.
+    # Nodes that do not count, or lack the key, are missing.
     by_node: Mapping[str, str]
     values: frozenset[str]
 
@@ -36,16 +33,14 @@ class TopologyDomains(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Tally:
-    """How many pods that a rule selects run in each topology domain.
-
-    `_domains_by_count` says how many domains have each count, to find the smallest count quickly.
-    """
+    """How many pods that a rule selects run in each topology domain."""
 
     domains: TopologyDomains
     # With pods on nodes without a domain.
     total: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    # Its entry for the count 0 means nothing: domains are not listed before their first pod.
+    # How many domains have each count. The entry for 0 means nothing: domains without a first pod
+    # are not listed.
     _domains_by_count: Counter[int] = field(default_factory=Counter)
 
     def add(self, node: str) -> None:
@@ -68,7 +63,6 @@ class Tally:
             del self._domains_by_count[before]
 
     def smallest_count(self) -> int:
-        """Return how many pods the emptiest domain has."""
         if self._has_empty_domain():
             return 0
         return min(self._nonzero_counts(), default=0)
@@ -92,7 +86,7 @@ _ANY_NUMBER = 1 << 30
 class TopologyCheck(Struct, frozen=True):
     """Requires that a node's domain has `least` to `most` of the tally's pods.
 
-    A node without the topology key is in no domain; it passes unless the rule `needs_topology`.
+    A node without the topology key passes unless the rule `needs_topology`.
     """
 
     tally: Tally
@@ -114,8 +108,6 @@ class TopologyCheck(Struct, frozen=True):
 
 
 class _Term(NamedTuple):
-    """An affinity term, as it applies to one group of pods."""
-
     topology: str
     selector: LabelSelector
     namespaces: tuple[str, ...]
@@ -125,19 +117,17 @@ class _NodeFilter(NamedTuple):
     """What a topology spread constraint requires of nodes that count."""
 
     topologies: tuple[str, ...]
-    # The node selector and affinity; None if neither is required.
+    # None if neither a node selector nor an affinity is required.
     affinity: tuple[tuple[tuple[str, str], ...], tuple[NodeTerm, ...] | None] | None
     # None if taints do not matter.
     tolerations: tuple[Toleration, ...] | None
 
 
-# The topology, and which nodes count; None for all.
+# None if all nodes count.
 _DomainsKey = tuple[str, _NodeFilter | None]
 
 
 class _SpreadKey(NamedTuple):
-    """What the tally of a topology spread constraint depends on."""
-
     domains: _DomainsKey
     namespace: str
     selector: LabelSelector
@@ -154,8 +144,7 @@ class _Demands(Struct, frozen=True):
     """What a group of pods requires of its neighbors.
 
     The tallies count the pods that its anti-affinity (`repulsions`), its affinity (`attractions`)
-    and its topology spread constraints select. If it `attracts_itself`, its own pods match its
-    affinity.
+    and its topology spread constraints select.
     """
 
     repulsions: tuple[Tally, ...]
@@ -176,7 +165,7 @@ class _PodGroup:
     counted_by: list[Tally] = field(default_factory=list)
     # Counts pods whose anti-affinity selects these.
     repelled_by: list[Tally] = field(default_factory=list)
-    # None until one of the pods has to be placed.
+    # None until a pod of the group has to be placed.
     demands: _Demands | None = None
 
     def matches(self, node: Node) -> bool:
@@ -185,15 +174,13 @@ class _PodGroup:
         return self.placement.admits(node.name, node.labels)
 
 
-# A namespace, and the key and value of a label.
 _LabelKey = tuple[str, str, str]
 
 
 class Neighbors:
     """Checks pods' affinity and spread as pods move; does nothing without such rules.
 
-    Pods with equal rules form a group. For each rule, a tally counts the pods that the rule selects
-    in each topology domain. A group is `repelled_by` the tallies of other groups whose
+    Pods with equal rules form a group. A group is `repelled_by` the tallies of other groups whose
     anti-affinity selects it.
     """
 
@@ -208,7 +195,6 @@ class Neighbors:
         self._groups = _groups_of(pods)
         self.has_rules = bool(self._groups)
         self._group_of = {pod.uid: group for group in self._groups for pod in group.pods}
-        # These two find the groups that a selector may match.
         self._by_label: dict[_LabelKey, list[_PodGroup]] = defaultdict(list)
         self._by_namespace: dict[str, list[_PodGroup]] = defaultdict(list)
         for group in self._groups:
@@ -218,23 +204,21 @@ class Neighbors:
         # The node of each moved pod, by UID; empty for none.
         self._moved_to: dict[str, str] = {}
         self._domains: dict[_DomainsKey, TopologyDomains] = {}
-        # By the terms that pods match, and the topology of the domains.
         self._tallies_of_terms: dict[tuple[tuple[_Term, ...], str], Tally] = {}
         self._tallies_of_spreads: dict[_SpreadKey, Tally] = {}
-        # The pods that have this term as anti-affinity.
         self._repelling_pods: dict[_Term, Tally] = {}
         for group in self._groups:
             self._repel_other_groups(group)
 
     def add_pod(self, pod: Pod, like: Pod) -> None:
-        """Add a pod that is on no node yet and has the rules of another pod."""
+        """`pod` is on no node yet, and has the rules of `like`."""
         group = self._group_of.get(like.uid)
         if group is not None:
             self._group_of[pod.uid] = group
             group.pods.append(pod)
 
     def move(self, pod: Pod, *, to: str) -> None:
-        """Count the pod on its new node; `to` is empty for none."""
+        """`to` is empty for none."""
         group = self._group_of.get(pod.uid)
         if group is None:
             return
@@ -250,7 +234,6 @@ class Neighbors:
                 tally.add(to)
 
     def topology_checks(self, pod: Pod, cordoned: frozenset[str]) -> tuple[TopologyCheck, ...]:
-        """Return what a node must pass to take this pod; empty if no rule applies."""
         group = self._group_of.get(pod.uid)
         if group is None:
             return ()
@@ -262,7 +245,6 @@ class Neighbors:
         return tuple(_make_checks(group, group.demands, cordoned))
 
     def _repel_other_groups(self, group: _PodGroup) -> None:
-        """Count the group's pods for each group that its anti-affinity selects."""
         for pod_term in group.placement.repulsions:
             term = self._resolve(pod_term, group)
             tally = self._repelling_pods.get(term)
@@ -307,7 +289,7 @@ class Neighbors:
         return _SpreadDemand(spread, self._tallies_of_spreads[key], own_count)
 
     def _count_pods(self, tally: Tally, groups: Iterable[_PodGroup]) -> None:
-        """Add the groups' pods to the tally, which then follows their moves."""
+        """The tally then follows the groups' moves."""
         for group in groups:
             group.counted_by.append(tally)
             for pod in group.pods:
@@ -324,7 +306,6 @@ class Neighbors:
     def _domains_of_spread(
         self, key: _DomainsKey, spread: Spread, group: _PodGroup
     ) -> TopologyDomains:
-        """Return the domains of the nodes that the spread counts, from a cache."""
         topology, node_filter = key
         if node_filter is None:
             return self._domains_of_all_nodes(topology)
@@ -334,7 +315,6 @@ class Neighbors:
         return self._domains[key]
 
     def _resolve(self, term: PodTerm, group: _PodGroup) -> _Term:
-        """Return the term as it applies to the group's pods, in their namespace."""
         return _Term(
             topology=term.topology,
             selector=term.selector_for(group.labels),
@@ -348,7 +328,6 @@ class Neighbors:
         return groups
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
-        """Return the namespaces whose pods the term of a pod in the namespace `own` selects."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
         names = set(term.namespaces)
@@ -395,14 +374,11 @@ def _make_checks(
 
 
 def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> int:
-    """Return Kubernetes' global minimum: the pods in the emptiest domain.
-
-    As in Kubernetes, it is 0 if there are fewer domains than `minDomains`.
-    """
+    """Return the pods in the emptiest domain; 0 if there are fewer than `minDomains`."""
     if not spread.heeds_taints:
         has_too_few_domains = len(tally.domains.values) < spread.min_domains
         return 0 if has_too_few_domains else tally.smallest_count()
-    # Cordoned nodes are tainted, so domains without other nodes do not count.
+    # Cordons taint nodes, so domains without other nodes do not count.
     domains = tally.domains.with_nodes_besides(cordoned)
     if len(domains) < spread.min_domains:
         return 0
@@ -410,9 +386,9 @@ def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> i
 
 
 def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
-    """Return what the spread requires of the nodes that it counts; None if it counts all.
+    """Return what the spread requires of the nodes it counts; None if it counts all.
 
-    It is a cache key, and has all that `_is_counted` uses besides the node.
+    As a cache key, it needs all that `_is_counted` uses besides the node.
     """
     placement = group.placement
     affinity = None
@@ -421,7 +397,7 @@ def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
         affinity = (tuple(group.node_selector.items()), placement.node_terms)
     tolerations = placement.tolerations if spread.heeds_taints else None
     topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
-    # Nodes without the key of the only topology are in no domain, so they need no filter.
+    # Nodes without the only topology's key are in no domain anyway.
     is_only_topology = len(topologies) == 1
     if is_only_topology and affinity is None and tolerations is None:
         return None
@@ -429,7 +405,7 @@ def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
 
 
 def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:
-    """Whether the spread counts the node, by its nodeAffinityPolicy and nodeTaintsPolicy."""
+    """Apply nodeAffinityPolicy and nodeTaintsPolicy."""
     placement = group.placement
     has_all_topologies = all(item.topology in node.labels for item in placement.spreads)
     if not has_all_topologies:
@@ -446,7 +422,7 @@ _GroupKey = tuple[str, tuple[tuple[str, str], ...], int, tuple[tuple[str, str], 
 
 
 def _groups_of(pods: Sequence[Pod]) -> list[_PodGroup]:
-    """Return all pods in groups; none if no pod has a rule about other pods."""
+    """Return none if no pod has a rule about other pods."""
     if not any(pod.placement.minds_others for pod in pods):
         return []
     groups: dict[_GroupKey, _PodGroup] = {}

@@ -1,7 +1,7 @@
 """A model of kube-scheduler, which counts capacity as pods move.
 
 It prefers nodes without the soft taint, then nodes with few pods of the same owner, then empty
-ones: the order that the default weights of kube-scheduler's scores (3, 2 and 1) amount to.
+ones. The default weights of kube-scheduler's scores (3, 2 and 1) amount to this order.
 """
 
 from collections import defaultdict
@@ -18,9 +18,8 @@ from rollout.model.text import grouped
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, common_shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
-# In large clusters: enough to spread pods as kube-scheduler does, which compares up to 100.
+# Enough to spread pods in a large cluster. kube-scheduler compares up to 100.
 _COMPARED_NODES = 5
-# At most so many nodes match a pod in a small cluster.
 _SMALL_CLUSTER = 20
 
 # How many pods each owner (UID) has on each node.
@@ -34,10 +33,8 @@ _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 class Scheduler:
     """A cluster in which a simulation moves pods to the nodes that kube-scheduler would choose.
 
-    The simulation cordons nodes. `_tainted` nodes have the soft taint, so kube-scheduler avoids
-    them if it can. A pod's counts say how many pods of its owner each node has, because
-    kube-scheduler spreads these. `_room_version` is incremented when room may have been made; only
-    until then are requests remembered that fitted nowhere.
+    Requests that fitted nowhere are remembered until `_room_version` changes: it is incremented
+    when room may have been made.
     """
 
     nodes: Mapping[str, FreeCapacity]
@@ -46,15 +43,15 @@ class Scheduler:
     neighbors: Neighbors
     _pods_by_owner: _CountsByOwner
     cordoned: frozenset[str] = frozenset()
-    # Nodes with the soft taint.
+    # kube-scheduler avoids nodes with the soft taint if it can.
     _tainted: set[str] = field(default_factory=set)
     # Nodes that have lost the soft taint, in this order.
     _untainted: list[str] = field(default_factory=list)
     _room_version: int = 0
-    # The counts of a pod's owner, by the pod's UID. Pods of an owner share the dict in
-    # `_pods_by_owner`, so a move of one counts for all. `_cache_counts` fills it.
+    # How many pods of the pod's owner each node has, by the pod's UID. Pods of an owner share the
+    # dict in `_pods_by_owner`, so a move of one counts for all.
     _counts_by_pod: dict[str, dict[str, int]] = field(default_factory=dict)
-    # The node of each moved pod, by UID; empty while the pod is on none.
+    # By pod UID; empty while the pod is on no node.
     _moved_to: dict[str, str] = field(default_factory=dict)
     # These two cache the same objects: identities are faster to compare.
     _matching_by_identity: dict[_DemandKey, MatchingNodes] = field(default_factory=dict)
@@ -99,7 +96,6 @@ class Scheduler:
         self._tainted.difference_update(changed)
 
     def take_out(self, pod: Pod) -> None:
-        """Remove the pod from its node; it is on none until it is put on one."""
         node = self._moved_to.get(pod.uid, pod.node)
         self.nodes[node].remove(pod.requests)
         counts = self._counts_by_pod.get(pod.uid)
@@ -111,7 +107,6 @@ class Scheduler:
             self.neighbors.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
-        """Let a pod that is on no node run on this one."""
         self.nodes[node].add(pod.requests)
         counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
@@ -129,7 +124,7 @@ class Scheduler:
         return self._moved_to.get(pod.uid, pod.node)
 
     def add_pod(self, pod: Pod, like: Pod, replica_set: str) -> None:
-        """Let a new pod of this ReplicaSet be placed by the rules of another pod."""
+        """`like` has the rules by which the pod is placed."""
         self._counts_by_pod[pod.uid] = self._pods_by_owner[replica_set]
         self.neighbors.add_pod(pod, like)
 
@@ -155,7 +150,7 @@ class Scheduler:
     ) -> Mapping[str, Sequence[Pod]]:
         """Cordon nodes and move these pods; return those that fit nowhere else, by node.
 
-        They are retried until a round moves none: a pod may have to follow another.
+        Rounds repeat until one moves none: a pod may have to follow another.
         """
         self.set_cordoned((*pods_by_node, *also_cordoned))
         staying: Mapping[str, Sequence[Pod]] = pods_by_node
@@ -178,7 +173,6 @@ class Scheduler:
         self._room_version += 1
 
     def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """Move pods from the cordoned node; return those that fit nowhere else."""
         staying = list[Pod]()
         for pod in pods:
             self.take_out(pod)
@@ -191,7 +185,7 @@ class Scheduler:
         return staying
 
     def choose_node(self, pod: Pod) -> str:
-        """Return the name of one of the emptier nodes that take the pod, or empty.
+        """Return one of the emptier nodes that take the pod, or empty.
 
         Only if there is none may a tolerant pod go to a cordoned node.
         """
@@ -210,7 +204,6 @@ class Scheduler:
         return best.name if best else self._choose_cordoned_node(pod, matching)
 
     def _is_known_full(self, matching: MatchingNodes, pod: Pod) -> bool:
-        """Whether a search has failed with requests no larger than the pod's, and still would."""
         is_up_to_date = matching.room_version == self._room_version
         return is_up_to_date and matching.has_failed_with_less(pod.requests)
 
@@ -244,7 +237,7 @@ class Scheduler:
         return any(free.takes(pod.requests) for free in schedulable)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return the matching nodes without the soft taint, or None if it makes no difference."""
+        """Return None if the soft taint makes no difference."""
         is_only_node = len(matching.nodes) == 1
         if is_only_node or not matching.minds_soft_taint:
             return None
@@ -252,7 +245,7 @@ class Scheduler:
             nodes = [free for free in matching.nodes if free.name not in self._tainted]
             matching.untainted = MatchingNodes(nodes)
         else:
-            # Since the last call, nodes may have lost the taint; none gets it later.
+            # Nodes lose the taint, but never get it later.
             untainted_since_last_call = self._untainted[matching.untainted_read :]
             for name in untainted_since_last_call:
                 if name in matching.names:
@@ -269,7 +262,7 @@ class Scheduler:
         return free.name if free else ""
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
-        """Return the nodes that match the pod: one object for equal demands."""
+        """Return one object for equal demands."""
         return self._nodes_matching(pod).names
 
     def tolerates_cordons(self, pod: Pod) -> bool:
@@ -281,7 +274,6 @@ class Scheduler:
         schedulable = [free for free in matching if free.name not in self.cordoned]
         if not schedulable:
             volumes = self._volumes_of(pod)
-            # Volumes that its own node can mount are what keeps the pod there.
             if volumes and all(self._can_mount(volume, pod.node) for volume in volumes):
                 return findings.VolumeElsewhere(volumes[0].name)
             return findings.NoNodeMatches()
@@ -293,8 +285,7 @@ class Scheduler:
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
         """Return the first rule that excludes each node, without repetitions.
 
-        Only the first counts: anti-affinity between pods of one owner fails twice, as the pod's own
-        and as the other's.
+        Only the first counts, because anti-affinity between pods of one owner fails twice.
         """
         checks = self.neighbors.topology_checks(pod, self.cordoned)
         failed_indexes = {_first_failed_index(checks, free.node) for free in nodes}
@@ -320,7 +311,6 @@ class Scheduler:
             return
         nodes = matching.nodes
         cordoned = self.cordoned
-        # Like kube-scheduler, compare only some nodes of a large cluster.
         most = len(nodes) if len(nodes) <= _SMALL_CLUSTER else _COMPARED_NODES
         requests = pod.requests
         yielded = 0
@@ -339,8 +329,7 @@ class Scheduler:
                 return
 
     def _nodes_matching(self, pod: Pod) -> MatchingNodes:
-        """Return the nodes that the pod can be scheduled to, from a cache."""
-        # Pods of a snapshot share selectors and placements, which it keeps alive: ids are keys.
+        # A snapshot keeps its shared selectors and placements alive, so ids can be keys.
         volumes = self._volumes_of(pod)
         selector_id = id(pod.node_selector) if pod.node_selector else 0
         key = (selector_id, id(pod.placement), volumes)
@@ -363,10 +352,7 @@ class Scheduler:
         return self._matching_by_demand[demand]
 
     def _candidate_nodes(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        """Return the nodes with any of the required labels, or all nodes if none is required.
-
-        Not all of them admit the pod.
-        """
+        """Return the nodes with any required label, of which not all admit the pod."""
         labels = demand.required_labels
         if not labels:
             return self.nodes.values()
@@ -394,7 +380,6 @@ class Scheduler:
 
 
 def _first_failed_index(checks: Sequence[TopologyCheck], node: Node) -> int | None:
-    """Return the index of the first check that excludes the node, or None."""
     for index, check in enumerate(checks):
         if not check.admits(node):
             return index

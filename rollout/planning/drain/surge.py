@@ -13,15 +13,12 @@ from rollout.model.cluster import Budget, ClusterSnapshot, OwnerRef, PersistentV
 from rollout.model.deployment import Deployment
 from rollout.model.policy import DrainPolicy
 
-# Its value ends the name of a Deployment's ReplicaSet.
+# The end of the name of a Deployment's ReplicaSet.
 _HASH = "pod-template-hash"
 
 
 class Surges(Struct, frozen=True):
-    """Finds the Deployments whose restart moves a pod without a gap.
-
-    The policy's drain.restart says whether drains may restart Deployments (`may_restart`).
-    """
+    """Finds the Deployments whose restart moves a pod without a gap."""
 
     # By `namespace/name`.
     deployments: Mapping[str, Deployment]
@@ -35,7 +32,6 @@ class Surges(Struct, frozen=True):
         return cls(deployments, claims_of_shared_volumes(snapshot.volumes), policy.restarts)
 
     def deployment_to_restart(self, pod: Pod, budget: Budget) -> Deployment | None:
-        """Return the Deployment that the drain restarts to move the pod, or None."""
         if not self.may_restart:
             return None
         restart = self.find_restart(pod, budget)
@@ -49,7 +45,6 @@ class Surges(Struct, frozen=True):
         owner = pod.owner
         if owner is None or owner.group != "apps":
             return None
-        # Other budgets let pods be evicted one by one.
         if budget.critical or not budget.needs_every_pod:
             return None
         if owner.kind == "StatefulSet":

@@ -7,8 +7,7 @@ The filters are kubectl drain's, flag for flag, with `--ignore-daemonsets` alway
 - Pods of a DaemonSet that is gone, and unmanaged pods, are refused, or evicted with `--force`. A
   controller of any kind counts.
 - Finished pods are evicted, whatever their owner and storage.
-- Terminating pods are only waited for. `--grace-period` may shorten their grace period, so with it
-  they are evicted again.
+- Terminating pods are only waited for, but evicted again with `--grace-period`.
 - Pods of `drain.wait-for-completion` are waited for; if they may be evicted later, they are refused
   like others.
 - Pods with an emptyDir are evicted by default, since they cannot survive the reboot.
@@ -28,13 +27,11 @@ from rollout.model.selectors import parse_selector
 from rollout.model.timestamps import seconds_since
 from rollout.model.warning_finding import CriticalUnready, PodWarning, WarningFinding
 
-# InstanceManager is Longhorn's; its pods belong to their node, too.
+# InstanceManager is Longhorn's.
 _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
-    """What happens to a pod."""
-
     EVICT = "evict"
     WAIT = "wait"
     LEAVE = "leave"
@@ -50,23 +47,19 @@ class PodVerdict(Struct, frozen=True, gc=False):
 
 
 class DrainRules(Struct, frozen=True):
-    """What decides about pods: the drain's settings, their selectors, and existing DaemonSets."""
-
     policy: DrainPolicy
     # Namespace and name of each.
     daemon_sets: frozenset[tuple[str, str]]
-    # Pods that it does not select are left.
     selector: LabelSelector
     # None if the API server's time is unknown: then no pod is overdue.
     now: datetime | None
-    # The drain waits for pods that any of these selects.
     completion_selectors: tuple[LabelSelector, ...] = ()
 
     @classmethod
     def of(
         cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None
     ) -> "DrainRules":
-        """Return the rules, or raise `UsageError` if a selector of the policy is invalid."""
+        """Raise `UsageError` if a selector of the policy is invalid."""
         names = frozenset((daemon_set.namespace, daemon_set.name) for daemon_set in daemon_sets)
         completion_selectors = tuple(map(parse_selector, policy.completion.selectors))
         pod_selector = parse_selector(policy.pod_selector)
@@ -106,7 +99,6 @@ def _has_ended_or_terminates(pod: Pod) -> bool:
 
 
 def _judge_unselected(pod: Pod, rules: DrainRules) -> _Ruling | None:
-    """Leave a pod that --pod-selector does not select."""
     if rules.selector.matches(pod.labels):
         return None
     finding = findings.NotSelected()
@@ -115,7 +107,6 @@ def _judge_unselected(pod: Pod, rules: DrainRules) -> _Ruling | None:
 
 
 def _judge_overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
-    """Leave a pod that has terminated for longer than --skip-wait-for-delete-timeout."""
     timeout = rules.policy.skip_wait_for_delete_timeout
     if not timeout or not pod.terminating:
         return None
@@ -133,7 +124,6 @@ def _judge_daemon_set_pod(pod: Pod, rules: DrainRules) -> _Ruling | None:
     has_daemon_set = (pod.namespace, owner.name) in rules.daemon_sets
     if has_daemon_set:
         return _leave(findings.OfDaemonSet(owner.name), warning=_warn_if_critical_unready(pod))
-    # The drain only waits for a pod that someone has deleted.
     if pod.terminating:
         return None
     return _evict_if_allowed(findings.DaemonSetGone(owner.name), is_allowed=rules.policy.force)
@@ -167,7 +157,6 @@ def _judge_completing(pod: Pod, rules: DrainRules) -> _Ruling | None:
 
 
 def _judge_never_evicted(pod: Pod, rules: DrainRules) -> _Ruling | None:
-    """Wait for a pod that is never evicted, so that no later filter refuses its eviction."""
     if rules.policy.completion.fallback is CompletionFallback.EVICT:
         return None
     return _judge_completing(pod, rules)
@@ -187,7 +176,6 @@ _FILTERS = (
 
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
-    """Return what the drain does with the pod, by the rulings of all filters that apply."""
     has_selectors = rules.selector.requirements or rules.completion_selectors
     if not has_selectors and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
@@ -203,7 +191,6 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
             refusals.append(finding)
             continue
         leaves_or_waits = ruling.action is not Action.EVICT
-        # Once refused, a pod is neither left nor awaited.
         if leaves_or_waits and refusals:
             continue
         if ruling.warning:
@@ -212,7 +199,6 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
             return PodVerdict(
                 pod, ruling.action, finding.kind, (finding,), warnings=tuple(warnings)
             )
-        # A later filter may still refuse the pod.
         reason = finding.kind
     if refusals:
         reason = refusals[0].kind
@@ -222,7 +208,6 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
 
 
 def _is_ordinary(pod: Pod) -> bool:
-    """Whether no filter applies, as for most pods."""
     if pod.owner is None or is_of_daemon_set(pod):
         return False
     return not (pod.mirror or pod.has_empty_dir or _has_ended_or_terminates(pod))

@@ -1,6 +1,6 @@
 """Lay out each pool under its own rules, then order and combine their waves.
 
-A pool starts once those in its `after` are done; others share waves within limits and budgets.
+A pool starts once those in its `after` are done; others share waves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,20 +18,17 @@ from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
 
 class Quota(Struct, frozen=True):
-    """How many nodes of a pool may go at once."""
-
     size: int
-    # The sizes of its first waves; the last is for all others, too.
+    # The sizes of the first waves; the last is for all others, too.
     ramp: tuple[int, ...] = ()
 
     @property
     def most(self) -> int:
-        """Return the size of its largest wave."""
         return min(self.size, self.ramp[-1]) if self.ramp else self.size
 
 
 def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> Mapping[str, Quota]:
-    """Return the quotas by pool; percentages refer to the `included` nodes."""
+    """Percentages refer to the `included` nodes."""
     node_counts = {NO_POOL: 0, **pools.sizes(included)}
     quotas = dict[str, Quota]()
     for pool, node_count in node_counts.items():
@@ -43,7 +40,6 @@ def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> 
 
 
 def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLimits:
-    """Add a limit for each pool of which fewer nodes may go at once than `limits.size`."""
     allowed = dict(limits.allowed)
     for name, quota in quotas.items():
         if name != NO_POOL and quota.most < limits.size:
@@ -54,7 +50,6 @@ def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLim
 def lay_out_pools(
     demands: Sequence[NodeDemand], limits: WaveLimits, pools: Pools, quotas: Mapping[str, Quota]
 ) -> Layout:
-    """Lay out each pool, then combine the waves of pools that may go at the same time."""
     layouts = dict[str, Layout]()
     for name, quota in quotas.items():
         in_pool = [demand for demand in demands if demand.pool == name]
@@ -77,7 +72,6 @@ def _with_pool(wave: Batch, pool: str) -> Batch:
 
 
 def _lower_bound(layouts: Mapping[str, Layout], earlier_pools: Mapping[str, frozenset[str]]) -> int:
-    """Return the least number of waves; each pool comes after its `earlier_pools`."""
     waves_until_done: dict[str, int] = {}
     for name, earlier in earlier_pools.items():
         own_waves = layouts[name].lower_bound if name in layouts else 0
@@ -92,14 +86,14 @@ def _combine_waves(
     limits: WaveLimits,
     pools: Pools,
 ) -> Iterator[Batch]:
-    """Take all waves from the pools' queues; yield them in order, combined within limits.
+    """Yield the pools' waves in order, combined within limits; empty the queues.
 
     A pool waits until the queues of its `earlier_pools` are empty.
     """
     while any(queues.values()):
         unfinished = [name for name, queue in queues.items() if queue]
         startable = [name for name in unfinished if earlier_pools[name].isdisjoint(unfinished)]
-        # Canaries and control-plane nodes go alone, and before waves of several pools.
+        # Canaries and control-plane nodes go alone, and first.
         going_alone = [name for name in startable if queues[name][0].goes_alone]
         first = going_alone[0] if going_alone else startable[0]
         strategy = pools.rules(first).strategy
@@ -117,7 +111,6 @@ def _combine_waves(
 
 
 def _take_first_part(queue: list[Batch]) -> list[Batch]:
-    """Remove and return the queue's first waves, as far as they are of the same part."""
     part = _first_part(queue)
     del queue[: len(part)]
     return part
@@ -130,7 +123,6 @@ def _interleave(waves_by_pool: Sequence[list[Batch]], limits: WaveLimits) -> Ite
     most_at_once = waves_by_pool[0][0].most if has_one_pool else limits.size
     for next_waves in zip_longest(*waves_by_pool):
         for wave in next_waves:
-            # None if the pool has fewer waves.
             if wave:
                 yield replace(wave, parts=all_parts, most=most_at_once)
 
@@ -154,5 +146,4 @@ def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
 
 
 def _first_part(queue: Sequence[Batch]) -> list[Batch]:
-    """Return the queue's waves of its first part, which come before all others."""
     return [wave for wave in queue if wave.parts == queue[0].parts]

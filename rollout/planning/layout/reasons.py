@@ -9,11 +9,9 @@ from rollout.planning.layout.waves import Batch, usage_of
 
 
 def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.WaveReason, ...]:
-    """Return why each wave has no more nodes, and how long its budgets delay it."""
     reasons = list[findings.WaveReason]()
     for wave, next_wave in zip_longest(waves, waves[1:]):
         next_nodes: Sequence[NodeDemand] = ()
-        # Nodes of another part could not be in this wave.
         if next_wave is not None and next_wave.parts == wave.parts:
             next_nodes = next_wave.demands
         own_limits = wave.own_limits(limits)
@@ -26,7 +24,7 @@ def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.W
 def _why_no_larger(
     wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> findings.WaveLimit:
-    """Return why the wave has no more nodes; `next_nodes` are those of the next wave."""
+    """`next_nodes` are those of the next wave."""
     if wave.goes_alone:
         return findings.OneAtATime()
     if wave.rolling:
@@ -45,7 +43,6 @@ def _why_no_larger(
 def _first_conflict(
     wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> findings.WaveConflict | None:
-    """Return the first limit that a next node would exceed in this wave, or None."""
     for demand in next_nodes:
         conflicts = _conflicts(wave.demands, demand, limits)
         if conflicts:
@@ -56,7 +53,7 @@ def _first_conflict(
 def obstacles_to_joining(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveLimit, ...]:
-    """Return all reasons why the node cannot join the wave; none if it could."""
+    """Return all reasons why the node cannot join the wave."""
     conflicts = _conflicts(wave, demand, limits)
     if len(wave) >= limits.size:
         return (*conflicts, findings.FullWave(limits.size))
@@ -66,7 +63,7 @@ def obstacles_to_joining(
 def _conflicts(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveConflict, ...]:
-    """Return the limits that the wave and the node share, and that together they exceed."""
+    """Return the limits that the wave and the node together exceed."""
     used_by_wave = usage_of(wave, limits)
     budgets_with_kept_permits = set(demand.kept_permits)
     for node in wave:
@@ -84,10 +81,7 @@ def _conflicts(
 
 
 def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveConflict:
-    """Return the finding for the kind of limit that the key names.
-
-    `keeps_permits`: some permits of the budget come back only with their nodes.
-    """
+    """`keeps_permits`: some permits of the budget come back only with their nodes."""
     pool = pool_in(key)
     if pool:
         return findings.PoolFull(pool, allowed)
@@ -107,7 +101,7 @@ def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveCo
 def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
     """Return the budget that the drains wait for longest, and their delay by all budgets.
 
-    None without a delay. A closed budget comes first, because its delay is unknown.
+    A closed budget comes first, because its delay is unknown.
     """
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
@@ -115,7 +109,7 @@ def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.Bu
     def drain_seconds(budget: str) -> int:
         return rates[budget].drain_seconds(load[budget])
 
-    # Of more pods than may be away at once. In order, so that the first name wins a tie.
+    # In order, so that the first name wins a tie.
     exceeded = sorted(key for key in load.keys() & rates if load[key] > limits.allowed[key])
     if not exceeded:
         return None

@@ -1,7 +1,4 @@
-"""The rolling strategy: one wave per part, whose nodes begin as others come back.
-
-Nodes in flight stay within each limit's capacity.
-"""
+"""The rolling strategy: one wave per part, whose nodes begin as others come back."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,8 +31,8 @@ class _WaitingNode(NamedTuple):
 class RollingQueue:
     """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
-    A node needs some of each limit (a key), until it ends. A node that lacks something is blocked,
-    and later nodes pass it: as many as may be in flight. Then what it needs is kept for it.
+    A node needs some of each limit (a key), until it ends. Later nodes pass a node that lacks
+    something, up to the number that may be in flight. Then what it needs is kept for it.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class RollingQueue:
         self._rules = rules
         self._node_count = len(order)
         self._in_flight_count = 0
-        # Each limit is a bit: masks of what nodes need are fast to compare.
+        # Limits are bits, because masks are fast to compare.
         self._bits = {key: 1 << index for index, key in enumerate(rules.capacity)}
         self._waiting = list[_WaitingNode]()
         for position, name in enumerate(order):
@@ -77,17 +74,15 @@ class RollingQueue:
             yield name
 
     def end(self, name: str) -> None:
-        """Free what the node needed."""
         self._in_flight_count -= 1
         for key, need in self._needs(name).items():
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
-        """Yield nodes of which any one may begin now, with their index in `_waiting`."""
+        """Yield nodes as `candidates` does, with their index in `_waiting`."""
         is_full = self._in_flight_count >= self._rules.in_flight
         if is_full:
             return
-        # Limits that are used up, or kept for an earlier node.
         unavailable_mask = self._used_up_mask
         begun_count = self._node_count - len(self._waiting)
         for index, node in enumerate(self._waiting):
@@ -106,7 +101,6 @@ class RollingQueue:
         return self._rules.holds.get(name, _NOTHING)
 
     def _exceeds_capacity(self, name: str) -> bool:
-        """Whether the node and those in flight together need more of a limit than there is."""
         for key, need in self._needs(name).items():
             used = self._used[key]
             is_shared = used > 0
@@ -131,13 +125,11 @@ class RollingQueue:
 
 
 def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
-    """Join all waves of each part into one rolling wave."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.parts))
     return tuple(_roll_part(part, limits) for part in parts)
 
 
 def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
-    """Join the part's waves into one, with rules for which nodes may be in flight together."""
     first = part[0]
     demands = tuple(demand for wave in part for demand in wave.demands)
     capacity = limits.allowed_in_all_rounds
@@ -184,7 +176,6 @@ def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
     def rank(demand: NodeDemand) -> int:
         node_seconds = seconds[demand.name]
         is_slow = node_seconds >= slow_seconds
-        # The slowest first; all others keep their order.
         return -node_seconds if is_slow else 0
 
     return replace(part, demands=tuple(sorted(part.demands, key=rank)))
@@ -194,12 +185,11 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
-    """If the wave rolls, keep room for pods that fit only on certain nodes, as by their labels.
+    """If the wave rolls, keep room for pods that fit only on certain nodes.
 
     Each set of such nodes becomes a limit, such as `place:pods-1`, on how many of them may be
     drained at once.
     """
-    # One node may always be drained, so only several at once need a limit.
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
@@ -231,7 +221,7 @@ def _limit_node_group(
 ) -> Rolling:
     """Limit how many nodes of the group are in flight, if the largest would find no room.
 
-    The limit is `key`: each node of the group needs one of it.
+    Each node of the group needs one of the limit `key`.
     """
 
     def total_requests(name: str) -> tuple[int, int]:
@@ -241,7 +231,6 @@ def _limit_node_group(
         return cpu, memory
 
     largest_first = sorted(members, key=total_requests, reverse=True)
-    # The nodes that the other limits let begin together.
     worst_case = list(RollingQueue(rules, largest_first).begin_all())
     most = _most_with_room(worst_case, leaving, scheduler)
     if most >= len(worst_case):
@@ -256,7 +245,7 @@ def _most_with_room(names: Sequence[str], leaving: Leaving, scheduler: Scheduler
     """Return how many nodes, in this order, can be drained at once as well as one by one."""
 
     def is_crowded(size: int) -> bool:
-        """Whether more pods fit nowhere if so many nodes are drained at once than one by one."""
+        """Whether more pods fit nowhere than if nodes are drained one by one."""
         pods_by_node = {name: leaving.get(name, ()) for name in names[:size]}
         staying = _count_staying(pods_by_node, scheduler)
         if not staying:
@@ -279,6 +268,5 @@ def _most_with_room(names: Sequence[str], leaving: Leaving, scheduler: Scheduler
 
 
 def _count_staying(leaving: Leaving, scheduler: Scheduler) -> int:
-    """Return how many of the pods fit on no node that is not drained."""
     with scheduler.emptied(leaving) as staying:
         return sum(map(len, staying.values()))

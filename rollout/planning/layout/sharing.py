@@ -1,7 +1,7 @@
 """What nodes that are away together share: budgets, owners and other limits, each with a key.
 
 A budget is a rate: a permit comes back once the evicted pod's replacement is ready. An owner
-without a budget must keep one replica. `Load` lists the keys.
+without a budget must keep one replica.
 """
 
 import math
@@ -21,53 +21,50 @@ from rollout.planning.drain.budgets import BudgetIndex, Load
 from rollout.planning.drain.verdicts import is_replaced
 from rollout.wording.warnings import warning
 
-# However long drains take.
 MOST_ROUNDS = 1000
 _POOL = "pool:"
 
 
 class MoveCost(NamedTuple):
-    """What a drain moves: pods, and their CPU requests (millicores)."""
+    """CPU is in requested millicores."""
 
     pods: int = 0
     cpu_milli: int = 0
 
 
 class NodeDemand(Struct, frozen=True):
-    """A node that is to be laid out, as what it takes while it is away."""
+    """What a node that is to be laid out takes while it is away."""
 
     name: str
-    # The node's value of the `--spread-by` label.
+    # The value of the `--spread-by` label.
     group: str
     control_plane: bool
-    # What it takes of each limit.
     load: Load
-    # Permits by budget that come back only with the node, of pods that fit nowhere else. Other
-    # limits, which never give back earlier, are not listed.
+    # Permits by budget that come back only with the node, of pods that fit nowhere else.
     kept_permits: Load = {}
     # Until its slowest pod ends.
     ending_seconds: int = 0
     move_cost: MoveCost = MoveCost()
     pool: str = ""
-    # How long its drain would wait for pods to complete now, and when they have completed.
+    # If its drain began now.
     wait_seconds: int = 0
     completed_in: int = 0
 
     def completion_wait_at(self, drain_start: int) -> int:
-        """Return how long a drain that begins in so many seconds waits for pods to complete."""
+        """`drain_start` is in seconds from now."""
         return min(self.wait_seconds, max(0, self.completed_in - drain_start))
 
 
 class Rate(Struct, frozen=True):
     """How fast a budget lets pods go: in rounds of `permits` pods.
 
-    In each round, evictions use up the permits, which come back once the replacements are ready.
+    Evictions use up a round's permits, which come back once the replacements are ready.
     """
 
     permits: int
     # From an eviction until the pod is gone.
     ending_seconds: int
-    # From an eviction until its replacement is ready and the next may follow.
+    # From an eviction until its replacement is ready.
     seconds_per_round: int
     # From the cordon until another controller opens the budget, or 0.
     handover_seconds: int = 0
@@ -95,15 +92,14 @@ class WaveLimits(Struct, frozen=True, dict=True):
     """What nodes of a wave may take together.
 
     A node over a limit shares its wave with no other that needs it. In each round, a wave may use
-    up a budget once: its pods are evicted, and the permits come back. More rounds make longer
-    waves with more nodes.
+    up each budget once. More rounds make longer waves with more nodes.
     """
 
     size: int
     # How much of each limit at the same time.
     allowed: Mapping[str, int]
     rates: Mapping[str, Rate] = {}
-    # How often a wave may use up each budget, up to `most_rounds`; other limits once.
+    # By budget, up to `most_rounds`; other limits have one round.
     rounds: Mapping[str, int] = {}
     most_rounds: int = MOST_ROUNDS
 
@@ -124,7 +120,7 @@ class WaveLimits(Struct, frozen=True, dict=True):
     def usage(self, demand: NodeDemand) -> Load:
         """Return what a node uses of `allowed_in_all_rounds`.
 
-        A kept permit comes back only with the node, so it is missing in every round.
+        A kept permit is missing in every round.
         """
         if not demand.kept_permits:
             return demand.load
@@ -142,7 +138,7 @@ class WaveLimits(Struct, frozen=True, dict=True):
         seconds = max((node.ending_seconds for node in nodes), default=0)
         for key, pods in load.items():
             if key in self.rates:
-                # Pods that fit nowhere else keep their permits, which no other pod can use.
+                # Pods that fit nowhere else keep their permits.
                 kept = min(pods, kept_permits.get(key, 0))
                 budget_seconds = self.rates[key].drain_seconds(pods - kept, kept)
                 seconds = max(seconds, budget_seconds)
@@ -150,7 +146,7 @@ class WaveLimits(Struct, frozen=True, dict=True):
 
 
 def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    """Add loads up; `Counter.update` takes three times as long."""
+    """`Counter.update` takes three times as long."""
     total: dict[str, int] = {}
     for load in loads:
         for key, need in load.items():
@@ -158,26 +154,22 @@ def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     return total
 
 
-# A Job's pods do not replace each other.
 _NOT_SERVING = ("Job",)
 
 
 class UnbudgetedOwners(Struct, frozen=True):
-    """Owners without a budget that could lose all their pods at once.
-
-    An owner is a key such as `replicaset/namespace/name`.
-    """
+    """Owners (keys) without a budget that could lose all their pods at once."""
 
     # How many pods of each owner may be away.
     allowed: Mapping[str, int]
-    # Their pods on each node.
+    # By node.
     loads: Mapping[str, Load]
 
     @classmethod
     def of(
         cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex
     ) -> "UnbudgetedOwners":
-        """Find the owners; `leaving` has the pods that each node's drain moves."""
+        """`leaving` has the pods that each node's drain moves."""
         replica_counts = Counter(_owner_key(pod) for pod in pods if _is_serving(pod))
         loads = dict[str, Counter[str]]()
         for node, leaving_pods in leaving.items():
@@ -206,7 +198,6 @@ class UnbudgetedOwners(Struct, frozen=True):
 
 
 def is_owner_key(key: str) -> bool:
-    """Whether the key is an owner's: `kind/namespace/name`."""
     return key.count("/") > 1 and not key.startswith(CRITICAL)
 
 

@@ -30,7 +30,6 @@ class Batch(Struct, frozen=True):
     most: int = 1
     # Why nodes go in a later wave, by node.
     refused: Mapping[str, PlaceWarning] = field(default_factory=dict)
-    # None if they go together.
     rolling: Rolling | None = None
     # Empty until played.
     estimate: Estimate = field(default_factory=Estimate)
@@ -49,8 +48,6 @@ class Batch(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """Waves in order, with the limits that they keep."""
-
     waves: tuple[Batch, ...]
     # No layout with these rules has fewer waves.
     lower_bound: int
@@ -123,14 +120,13 @@ def _by_move_cost(demand: NodeDemand) -> tuple[MoveCost, NaturalKey]:
 
 
 def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
-    """Return how much of each limit the nodes use together; 0 for others."""
     return Counter(sum_of(limits.usage(demand) for demand in demands))
 
 
 def join_wave(
     wave: Sequence[NodeDemand], waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
-    """Return the wave, with those waiting nodes that fit, and the rest of the waiting nodes."""
+    """Return the wave with the waiting nodes that fit, and the rest."""
     used = dict(usage_of(wave, limits))
     demands = list(wave)
     still_waiting = list[NodeDemand]()
@@ -149,10 +145,7 @@ def join_wave(
 
 
 def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
-    """Whether a node fits in a wave that has `used` this much of each limit.
-
-    A node may exceed a limit that no other node of the wave uses.
-    """
+    """A node may exceed a limit that no other node of the wave uses."""
     shared_keys = [key for key in needs if used.get(key)]
     return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
 
@@ -163,7 +156,6 @@ def _least_waves(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
 
 
 def _least_waves_by_limits(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
-    """Return the least number of waves that keeps each limit."""
     least = 0
     usages = [limits.usage(demand) for demand in demands]
     amounts_by_key = grouped(chain.from_iterable(usage.items() for usage in usages))
@@ -174,7 +166,6 @@ def _least_waves_by_limits(demands: Iterable[NodeDemand], limits: WaveLimits) ->
 
 
 def _least_waves_by_limit(amounts: Sequence[int], allowed: int) -> int:
-    """Return how many waves nodes need that use these amounts of a limit."""
     # A node that uses up the limit needs its own wave.
     nodes_alone = sum(1 for amount in amounts if amount >= max(1, allowed))
     shared_amount = sum(amount for amount in amounts if amount < allowed)
@@ -183,7 +174,7 @@ def _least_waves_by_limit(amounts: Sequence[int], allowed: int) -> int:
 
 
 def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
-    """Pack nodes into few waves, and sort waves so that the first move the fewest pods.
+    """Pack nodes into few waves, those that move the fewest pods first.
 
     A pod that is evicted early often moves to a node that is drained later, so it moves again.
     """
@@ -192,7 +183,7 @@ def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeD
     while waiting_nodes:
         wave, waiting_nodes = join_wave((), waiting_nodes, limits)
         waves.append(tuple(sorted(wave, key=_by_move_cost)))
-    # To use up budgets once more for a few nodes takes less time than another wave.
+    # Using up budgets once more for a few nodes is faster than another wave.
     merged = _merge_smallest(_cheapest_first(waves), limits.with_another_round)
     return _cheapest_first(merged)
 
@@ -212,14 +203,14 @@ def _merge_smallest(
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
-    """Sort nodes by wait for completion, to wait together, then by contention for their limits."""
+    """Sort by wait for completion, so that nodes wait together, then by contention."""
     capacity = limits.allowed_in_all_rounds
     cheapest_first = sorted(demands, key=_by_move_cost)
     usages = {demand.name: limits.usage(demand) for demand in demands}
     users_of_limit = Counter(chain.from_iterable(usages.values()))
 
     def contention(demand: NodeDemand) -> float:
-        """Return the sum of the shares of limits that it takes, each times the limit's users."""
+        """Add up the shares of limits that it takes, each times the limit's users."""
         weighted_shares = list[float]()
         for key, need in usages[demand.name].items():
             weighted_shares.append(users_of_limit[key] * need / max(1, capacity.get(key, 0)))
@@ -228,13 +219,10 @@ def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> 
     def rank(demand: NodeDemand) -> tuple[int, float]:
         return demand.wait_seconds, contention(demand)
 
-    # Among nodes of equal rank, the cheapest stay first.
     return sorted(cheapest_first, key=rank, reverse=True)
 
 
 def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeDemand, ...]]:
-    """Sort waves by longest wait for completion, lowest cost, most nodes, and name."""
-
     def rank(wave: tuple[NodeDemand, ...]) -> tuple[int, MoveCost, int, NaturalKey]:
         longest_wait = max(demand.wait_seconds for demand in wave)
         return -longest_wait, _total_move_cost(wave), -len(wave), _by_name(wave[0])
