@@ -116,7 +116,7 @@ def bypasses_budget(pod: Pod, budget: Budget) -> bool:
 
 
 def guarding_budgets(pod: Pod, index: BudgetIndex) -> tuple[str, ...]:
-    """Return the keys of the budgets that the API server asks before it evicts the pod."""
+    """Return the keys of the budgets that the API server asks before an eviction."""
     covering = index.covering(pod)
     keys = tuple(budget.key for budget in covering if not bypasses_budget(pod, budget))
     # Thousands of pods share one tuple, which saves memory.
@@ -192,7 +192,7 @@ class Headcount(Struct, frozen=True):
         return max(0, budget.disruptions_allowed, spare)
 
     def unready_pods_blocking(self, budget: Budget, drain_timeout: float) -> tuple[Pod, ...]:
-        """Return the pods that keep the budget closed: unready for longer than a drain may take."""
+        """Return the pods that have been unready for longer than a drain may take."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
         unready = tuple(pod for pod in covered if self._is_unready_for(pod, drain_timeout))
         has_enough_others = self.most_healthy(budget) - len(unready) > budget.desired_healthy

@@ -116,7 +116,7 @@ class MatchingNodes:
 
 
 def common_shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
-    """Return the first resource of which no node has enough. `nodes` must not be empty."""
+    """Return the first resource that no node has enough of; `nodes` is not empty."""
     for name, amount in _requested_amounts(requests):
         free_by_node = [max(0, _free_amount(node, name)) for node in nodes]
         most_on_one_node = max(free_by_node)

@@ -21,7 +21,7 @@ def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...
 
 
 class CompletionForecast(Struct, frozen=True):
-    """Estimates how long pods still run, from deadlines and earlier Jobs of their CronJob."""
+    """Estimates how long pods still run, by deadlines and earlier CronJob runs."""
 
     jobs_by_uid: Mapping[str, Job]
     # By the CronJob's UID.

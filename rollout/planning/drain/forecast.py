@@ -120,7 +120,7 @@ class _BudgetForecast(NamedTuple):
 
 
 class DrainForecaster(Struct, frozen=True):
-    """Forecasts the drain of each node of a cluster, as if no other node were drained.
+    """Forecasts the drain of each node as if no other node were drained.
 
     In mappings such as `guarded` and `surging`, pods are UIDs and budgets are keys.
     """
@@ -214,7 +214,7 @@ class DrainForecaster(Struct, frozen=True):
     def _deployments_to_restart(
         self, pods: Iterable[Pod], budgets_by_pod: _BudgetsByPod
     ) -> Mapping[str, Deployment]:
-        """Return, by pod UID, the Deployments whose restart replaces a pod before it ends."""
+        """Return, by pod UID, Deployments whose restart replaces a pod before it ends."""
         deployments = dict[str, Deployment]()
         for pod in pods:
             for key in budgets_by_pod[pod.uid]:
@@ -259,7 +259,7 @@ class DrainForecaster(Struct, frozen=True):
                 )
 
     def _most_away_by_tight_budget(self, budgets_by_pod: _BudgetsByPod) -> Mapping[str, int]:
-        """Return how many pods may be away, by tight budget: open, with more of these pods."""
+        """Return how many pods may be away; a tight budget is open, with more pods."""
         pods_per_budget = _pods_per_budget(budgets_by_pod, uids=budgets_by_pod)
         most_away = dict[str, int]()
         for key in sorted(pods_per_budget):

@@ -1,4 +1,4 @@
-"""Inter-pod affinity, anti-affinity and topology spread, with counts kept as pods move."""
+"""Inter-pod affinity, anti-affinity and topology spread, counted as pods move."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -268,7 +268,7 @@ class Neighbors:
         )
 
     def _tally(self, terms: tuple[_Term, ...], topology: str) -> Tally:
-        """Return the tally of the pods that match all these terms, by domain of the topology."""
+        """Count the pods that match all these terms, by domain of the topology."""
         key = (terms, topology)
         if key not in self._tallies_of_terms:
             groups_by_term = [set(self._groups_of_term(term)) for term in terms]

@@ -31,7 +31,7 @@ _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 
 @dataclass(slots=True)
 class Scheduler:
-    """A cluster in which a simulation moves pods to the nodes that kube-scheduler would choose.
+    """A cluster whose pods move to the nodes that kube-scheduler would choose.
 
     Requests that fitted nowhere are remembered until `_room_version` changes: it is incremented
     when room may have been made.
@@ -210,7 +210,7 @@ class Scheduler:
     def _find_emptiest(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
-        """Return the best of a few nodes: with the fewest pods of the owner, then the most free."""
+        """Prefer nodes with the fewest pods of the owner, then the most free."""
         counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
             counts = self._cache_counts(pod)

@@ -71,7 +71,7 @@ def claims_of_shared_volumes(volumes: Iterable[PersistentVolume]) -> frozenset[s
 def surge_obstacle(
     pod: Pod, deployment: Deployment, shared_claims: frozenset[str]
 ) -> SurgeObstacle | None:
-    """Return why a restart of the Deployment cannot start the new pod before the old one ends."""
+    """Return why a restart cannot start the new pod before the old one ends."""
     claims = {f"{pod.namespace}/{claim}" for claim in pod.claims}
     can_mount_twice = claims <= shared_claims
     if deployment.is_paused:

@@ -1,4 +1,4 @@
-"""What a drain does with each pod: evict it, wait for it, leave it, or refuse to drain the node.
+"""What a drain does with each pod: evict it, wait for it, leave it, or refuse.
 
 The filters are kubectl drain's, flag for flag, with `--ignore-daemonsets` always on. Differences:
 
@@ -72,7 +72,7 @@ class DrainRules(Struct, frozen=True):
 
 
 class _Ruling(Struct, frozen=True):
-    """A filter's decision about a pod; None from a filter means that it does not apply."""
+    """A filter's decision about a pod. A filter that does not apply returns None."""
 
     action: Action
     finding: findings.PodFinding

@@ -1,8 +1,3 @@
-"""Which nodes are unavailable, and whether one more may be.
-
-Limits are --max-unavailable, the control plane's health, and copies of stored data.
-"""
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -37,13 +32,11 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
     """
     if not node.is_ready:
         return findings.AwayNotReady()
-    # A rollout has begun the node and not returned it.
     if has_marks(node):
         run_id = node.annotations.get(marks.RUN, "")
         has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
         if not has_failed:
             return findings.AwayStarted(run_id)
-        # Once someone uncordons a node that failed, it is available again.
         if node.unschedulable:
             return findings.AwayFailed(run_id)
     maintenance = node.maintenance_by_others
@@ -55,14 +48,14 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
 
 
 def _is_newly_cordoned(node: Node, now: datetime | None) -> bool:
-    """Whether the node was cordoned in the last hour, so that someone may be draining it."""
+    """Whether someone may be draining the node: it was cordoned in the last hour."""
     if not node.unschedulable:
         return False
     if not node.has_cordon_taint:
-        # A controller adds the taint, with its time, shortly after the cordon.
+        # A controller adds the taint shortly after the cordon.
         return True
     if not node.cordoned_at:
-        # The node joined the cluster with its cordon, which may be meant to stay.
+        # The node joined the cluster with its cordon, which may stay.
         return False
     return seconds_since(node.cordoned_at, now) < _LONGEST_DRAIN
 
@@ -79,15 +72,13 @@ def away_reasons(
 
 
 def is_only_marked(node: Node) -> bool:
-    """Whether the node is marked and not cordoned, so that others go first."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
 class AwayLimit(Struct, frozen=True):
-    """How many nodes may be away (unavailable): `most` of all, and `limits` of some pools."""
+    """How many nodes may be away (unavailable): `most` of all, and `limits` by pool."""
 
     most: int
-    # By pool.
     limits: Mapping[str, int] = field(default_factory=dict)
     pool_by_node: Mapping[str, str] = field(default_factory=dict)
 
@@ -95,13 +86,13 @@ class AwayLimit(Struct, frozen=True):
     def of(
         cls, policy: Policy, total: int, pool_by_requested: Mapping[str, str], nodes: Iterable[Node]
     ) -> "AwayLimit":
-        """Return the limits; percentages refer to `total`, or to a pool's requested nodes."""
+        """Percentages refer to `total`, or to a pool's requested nodes."""
         requested_by_pool = Counter(pool_by_requested.values())
         limits = {}
         for pool in policy.pools:
             if pool.max_unavailable is not None:
                 limits[pool.name] = pool.max_unavailable.of(requested_by_pool[pool.name])
-        # Requested nodes keep their planned pools, even if their labels have changed.
+        # Requested nodes keep their planned pools.
         pool_by_node = {**pools_of(policy).pool_by_node(nodes), **pool_by_requested}
         return cls(policy.max_unavailable.of(total), limits, pool_by_node)
 
@@ -131,7 +122,7 @@ class AwayLimit(Struct, frozen=True):
                 yield blocker(name, f"node/{name}", findings.LimitUsedUp(reason, limit, pool))
 
     def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
-        """Return the limit that the other nodes away use up, so that this one must wait."""
+        """Return the limit that the other nodes away use up, if any."""
         others_away = sorted(name for name in away if name != node)
         if len(others_away) >= self.most:
             return UnavailableLimit(self.most, tuple(others_away))
@@ -145,7 +136,7 @@ class AwayLimit(Struct, frozen=True):
     def waiting_by_limit(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        """Group nodes by the limit that makes them wait, without those that no limit does."""
+        """Leave out the nodes that no limit makes wait."""
         nodes_by_limit: dict[UnavailableLimit, list[PlannedNode]] = {}
         for node in waiting:
             limit = self.why_full(node.name, away)
@@ -155,13 +146,12 @@ class AwayLimit(Struct, frozen=True):
 
 
 class ControlPlane(Struct, frozen=True):
-    """Finds what keeps a control-plane node from leaving: others away, etcd, the API server.
+    """Finds what keeps a control-plane node: others away, etcd, the API server.
 
-    `voters` are the nodes that should have an etcd member. `pods` are static pods, which k3s does
-    not have.
+    `voters` should have an etcd member. k3s has no static `pods`.
     """
 
-    # Has every control-plane node; None for one that is not away.
+    # Has every control-plane node.
     why_away_by_node: Mapping[str, findings.NodeAway | None]
     voters: frozenset[str]
     pods: tuple[Pod, ...]
@@ -174,7 +164,7 @@ class ControlPlane(Struct, frozen=True):
         why_away_by_node = {node.name: why_away(node, policy, now) for node in control_plane}
         static_pods = list[Pod]()
         for pod in pods:
-            # An installer that has succeeded has done its work; a failed pod should be running.
+            # A succeeded installer is done; a failed pod should be running.
             should_run = pod.phase is not PodPhase.SUCCEEDED
             if pod.mirror and should_run and pod.node in why_away_by_node:
                 static_pods.append(pod)
@@ -207,7 +197,6 @@ class ControlPlane(Struct, frozen=True):
                 yield f"pod/{pod.key}", findings.StaticPodUnready(pod.node, pod.unready_since)
 
     def _find_lost_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        """Yield a finding if etcd would have no majority without the node."""
         pods = self._pods_by_node(_ETCD)
         ready_nodes = _nodes_with_ready_pod(pods)
         voters = self.voters | pods.keys()
@@ -229,10 +218,9 @@ class ControlPlane(Struct, frozen=True):
             yield f"pod/{pods[node].key}", finding
 
     def _find_lost_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        """Yield a finding if no ready API server would be left without the node."""
         pods = self._pods_by_node(_API_SERVER)
         is_only_ready_one = _nodes_with_ready_pod(pods) == {node}
-        # The only control-plane node may leave: no order of nodes would help.
+        # The only control-plane node may leave, too.
         has_other_nodes = len(self.why_away_by_node) > 1
         if is_only_ready_one and has_other_nodes:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
@@ -275,8 +263,7 @@ def storage_blockers(
 ) -> Iterator[Blocker]:
     """Yield data that would lose too many copies without this node and those `away`.
 
-    An interrupted process of this rollout began the `taken_up` nodes, and this process finishes
-    them. Data on them is skipped, because it recovers with them.
+    Data on `taken_up` nodes recovers when this process finishes them, so it is skipped.
     """
     for data in stored:
         has_usable_copy = node in data.healthy
@@ -286,14 +273,14 @@ def storage_blockers(
         copies_away = data.healthy.intersection(away) - {node}
         spare_copies = data.spare - len(copies_away)
         if spare_copies < 1:
-            # If there is no spare copy at all, the nodes away are not to blame.
+            # Without any spare copy, the nodes away are not to blame.
             blamed_nodes = tuple(sorted(copies_away)) if data.spare > 0 else ()
             finding = findings.CopiesLacking(blamed_nodes, data.problem, data.fix)
             yield blocker(node, data.object, finding)
 
 
 def is_storage_key(key: str) -> bool:
-    """Whether the limit is of stored data, as in `volume.longhorn.io/longhorn-system/pvc-1`."""
+    """Match keys such as `volume.longhorn.io/longhorn-system/pvc-1`."""
     kind, slash, _ = key.partition("/")
     return bool(slash) and "." in kind
 

@@ -31,7 +31,6 @@ from rollout.planning.eligibility.judgement import EligibilityInputs, why_not_st
 from rollout.planning.eligibility.rivals import marks_of_rivals
 from rollout.wording import brief_of, fix_of, text
 
-# A reboot disturbs no update.
 _NOT_UPDATING = frozenset(
     {UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN}
 )
@@ -43,10 +42,7 @@ _PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
 
 
 class Candidate(Struct, frozen=True):
-    """A selected node, with all that decides whether it takes part in the rollout.
-
-    Its `facts` are what its host reported; None if the host could not be read.
-    """
+    """A selected node, with all that decides whether it takes part."""
 
     node: Node
     observation: HostObservation | None
@@ -62,7 +58,6 @@ class Candidate(Struct, frozen=True):
 
 
 def is_excluded_by_name(name: str, selection: Selection) -> bool:
-    """Whether `--exclude` names this node, literally or by a pattern."""
     return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
 
 
@@ -138,7 +133,6 @@ def _why_paused(candidate: Candidate) -> NodeFinding | None:
 
 
 def _why_without_facts(candidate: Candidate) -> NodeFinding:
-    """Return why the host could not be read."""
     observation = candidate.observation
     if not isinstance(observation, ProbeFailure):
         return findings.NoHost()
@@ -147,13 +141,13 @@ def _why_without_facts(candidate: Candidate) -> NodeFinding:
 
 
 def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    """Return why a rollback from a version skips the host; None if this is no rollback."""
+    """Return why a rollback skips the host; None if this is no rollback."""
     version = candidate.policy.rollback
     if not version:
         return None
     if facts.running_version != version:
         return findings.OtherVersionRuns(facts.running_version, version)
-    # The only source of a rollback asks for a reboot if the host has a previous version.
+    # A rollback's only source asks for a reboot if the host has a previous version.
     detection = facts.detection
     if detection.unanswered:
         return findings.PreviousVersionUnknown(detection.unanswered[0].detail, facts.host.user)
@@ -164,16 +158,14 @@ def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | No
 
 
 def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    """Return a finding if the host is known to need no reboot."""
     detection = facts.detection
     if detection.needs_reboot or detection.unanswered:
         return None
     is_idle = facts.update.operation in _NOT_UPDATING
-    # With --allow idle, idle hosts are rebooted nevertheless.
     if is_idle and candidate.policy.reboot_idle:
         return None
     answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
-    # The Node's annotation may ask for a reboot, but not be in `detect.sources`.
+    # The annotation may ask for a reboot, but not be in `detect.sources`.
     is_annotation_ignored = Source.ANNOTATION in sources_not_asked(candidate.node, facts)
     flag = ""
     if is_idle and is_annotation_ignored:
@@ -182,7 +174,6 @@ def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None
 
 
 def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    """Return a finding if it is unknown whether the host needs a reboot."""
     unanswered = facts.detection.unanswered
     if not unanswered:
         return None
@@ -221,7 +212,6 @@ def _why_rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
 def _rivals(
     candidate: Candidate, facts: HostFacts
 ) -> Iterator[findings.RivalMark | findings.RivalPod | findings.RivalOnHost]:
-    """Yield what shows that another program updates the node or may reboot its host."""
     yield from marks_of_rivals(candidate.node)
     if candidate.upgraded_by:
         yield findings.RivalPod(Rival.UPGRADE_CONTROLLER, candidate.upgraded_by)
@@ -260,7 +250,6 @@ _HOST_RULES = (
 
 
 def why_excluded(candidate: Candidate) -> NodeFinding | None:
-    """Return why the node does not take part, by the first rule that excludes it, or None."""
     for node_rule in _NODE_RULES:
         finding = node_rule(candidate)
         if finding:
@@ -279,7 +268,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     finding = why_excluded(candidate)
     if finding is None:
         return None
-    # A rollback leaves the newest version, so it does not matter how current a host is.
+    # A rollback leaves the newest version on purpose.
     needs_standing = finding.kind is ExclusionReason.NO_UPDATE and not candidate.policy.rollback
     return Exclusion(
         node=candidate.node.name,
@@ -294,7 +283,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
-    """Return how current the host is; None if it may need a reboot."""
+    """Return None if the host may need a reboot."""
     facts = candidate.facts
     if facts is None or not facts.counts_as_unstaged:
         return None
@@ -303,7 +292,7 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 
 
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
-    """Return the node on which this process runs, and whether its pod could run elsewhere.
+    """Return this process's node, and whether its pod could run elsewhere.
 
     None if it runs outside the cluster, or nothing says where.
     """
@@ -312,7 +301,7 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
     if not name:
         name = _find_by_boot_id(own.boot_id, node_by_name.values())
     if not name and pod:
-        # This counts least, because another cluster may have a pod of that name.
+        # Another cluster may have a pod of that name.
         name = pod.node
     if name not in node_by_name:
         return None
@@ -324,7 +313,7 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
 
 
 def _find_by_boot_id(boot_id: str, nodes: Iterable[Node]) -> str:
-    """Return the name of the only node with this boot ID, or empty."""
+    """Return empty if several nodes, or none, have this boot ID."""
     if not boot_id:
         return ""
     names = [node.name for node in nodes if node.boot_id == boot_id]

@@ -63,7 +63,7 @@ class EvidenceRules(Struct, frozen=True):
 def make_evidence(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence for a version; if empty, for the last one that nodes rebooted into.
+    """Return the evidence for a version; by default, for the last one rebooted into.
 
     Raises `InputError` if no node proves it.
     """
@@ -105,13 +105,11 @@ def _is_ready_with(version: str, node: Node) -> bool:
 
 
 def _reboot_times(nodes: Iterable[Node]) -> list[datetime]:
-    """Return when the nodes were last proved, the earliest first."""
     times = (parse_timestamp(last_result(node).get("at", "")) for node in nodes)
     return sorted(filter(None, times))
 
 
 def _failed_nodes(version: str, nodes: Iterable[Node], memory: Memory) -> dict[str, str]:
-    """Return the nodes that failed with the version, and how."""
     failures = memory.versions.get(version)
     failed_nodes = failures.nodes if failures else ()
     reason_by_node = dict.fromkeys(failed_nodes, "failed with this version")
@@ -145,7 +143,6 @@ VERSION_FAILURES: Mapping[str, str] = {
 
 
 def why_failed(node: Node, version: str) -> str:
-    """Return how the version has failed on the node, or empty."""
     result = last_result(node)
     outcome = result.get("failed_as", "")
     failed_version = result.get("failed_version", "")
@@ -162,14 +159,13 @@ def why_failed(node: Node, version: str) -> str:
 
 
 class ProvenVersions(Struct, frozen=True):
-    """Which versions other clusters have proved: the accepted evidence, and what it must say."""
+    """The accepted evidence of other clusters, and what it must say."""
 
     rules: EvidenceRules
     documents: Mapping[str, Evidence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def why_unproven(self, version: str) -> NoEvidence | EvidenceShort | None:
-        """Return what the version's evidence lacks, or None."""
         cluster = self.rules.cluster
         document = self.documents.get(version)
         if document is None:
@@ -189,7 +185,6 @@ class ProvenVersions(Struct, frozen=True):
 
 
 def _hours_proven(document: Evidence) -> float:
-    """Return how long the version had been running without another reboot."""
     made_at = parse_timestamp(document.made_at)
     last_reboot = parse_timestamp(document.last_reboot)
     if made_at is None or last_reboot is None:
@@ -198,7 +193,7 @@ def _hours_proven(document: Evidence) -> float:
 
 
 def read_evidence(content: bytes) -> Evidence:
-    """Return the evidence in a document; a `ValueError` says why there is none."""
+    """Raise a `ValueError` that says why the document is no evidence."""
     try:
         document = msgspec.json.decode(content, type=Evidence)
     except DECODE_ERRORS as error:
@@ -237,7 +232,6 @@ def why_not_accepted(
 def _why_untimely(
     document: Evidence, rules: EvidenceRules, latest: str, now: datetime | None
 ) -> str:
-    """Return why the document is too new, too old or replaced by a later one; else empty."""
     made_at = parse_timestamp(document.made_at)
     if made_at is None:
         return "it does not say when it was created"

@@ -22,11 +22,9 @@ from rollout.wording.warnings import warning
 class EligibilityInputs(Struct, frozen=True):
     """What decides, besides node and host, whether a node may be rebooted.
 
-    The `memory` is what the cluster remembers of earlier rollouts: pauses, held versions, and nodes
-    that back off. `retried` nodes are tried whatever it says.
+    `retried` nodes are tried whatever the `memory` of earlier rollouts says.
     """
 
-    # The API server's time.
     now: datetime | None = None
     memory: Memory = NO_MEMORY
     selection: Selection = field(default_factory=Selection)
@@ -45,7 +43,6 @@ class EligibilityInputs(Struct, frozen=True):
 def why_not_startable(
     node: str, staged_version: str, inputs: EligibilityInputs
 ) -> NodeFinding | None:
-    """Return the pause, hold, missing evidence or backoff that keeps a node waiting."""
     memory = inputs.memory
     pause = why_all_paused(memory, inputs.now)
     if pause:
@@ -66,7 +63,7 @@ def why_not_startable(
 def why_not_bootable(
     node: str, running_version: str, staged_version: str | None, inputs: EligibilityInputs
 ) -> NodeFinding | None:
-    """Return why a node whose update has begun may not boot into its staged version, or None.
+    """Return why a begun node may not boot into its staged version.
 
     A staged version of None is unknown: perhaps held, and not proved.
     """
@@ -82,7 +79,6 @@ def why_not_bootable(
 def memory_warnings(
     planned: Iterable[PlannedNode], inputs: EligibilityInputs
 ) -> Iterator[PlanWarning]:
-    """Warn of planned nodes that are held or back off, which this run takes nevertheless."""
     for node in planned:
         subject = f"node/{node.name}"
         held = why_held(inputs.memory, node.staged_version, inputs.failure_limit)
@@ -95,7 +91,7 @@ def memory_warnings(
 
 
 def why_maybe_held(running_version: str, inputs: EligibilityInputs) -> MaybeHeldVersion | None:
-    """Return a held version that the host may have staged; what it has staged is unknown.
+    """Return a held version that the host may have staged, which is unknown.
 
     A host stages only versions that are later than its running one.
     """
@@ -109,7 +105,7 @@ def why_maybe_held(running_version: str, inputs: EligibilityInputs) -> MaybeHeld
 
 
 def _is_no_later(version: str, running_version: str) -> bool:
-    """Whether the version is surely no later than the running one."""
+    """Return False if the order is unknown."""
     if version == running_version:
         return True
     numbers = version_numbers(version)

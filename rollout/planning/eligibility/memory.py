@@ -30,7 +30,6 @@ from rollout.model.timestamps import parse_timestamp, whole_second
 
 # The other places are for the latest versions.
 _MOST_HELD_VERSIONS = MOST_VERSIONS - LATEST_VERSIONS
-# Proved reboots in a row without a change, after which the node backs off.
 MOST_INEFFECTIVE_REBOOTS = 2
 _BACKOFFS = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
@@ -60,9 +59,7 @@ class EndedNode(Struct, frozen=True):
     version: str
     end: NodeEnd
     run_id: str
-    # How many failed nodes hold the version.
     failure_limit: int = MOST_NODES_OF_VERSION
-    # The rollout also reboots nodes into held versions.
     despite_hold: bool = False
 
 
@@ -74,7 +71,6 @@ def why_all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | Non
 def why_held(
     memory: Memory, version: str, failure_limit: int = MOST_NODES_OF_VERSION
 ) -> HeldVersion | UncountedVersion | None:
-    """Return why no node is rebooted into the version, or None."""
     failures = memory.versions.get(version)
     if failures is None:
         # Without room to count its failures, a version waits as if held.
@@ -89,7 +85,7 @@ def why_held(
 
 
 def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory:
-    """Return the memory with a person's hold; `BlockedError` if too many others are held."""
+    """Add a person's hold; raise `BlockedError` if too many others are held."""
     failures = memory.versions.get(version, VersionFailures((), whole_second(now)))
     if failures.held_by:
         return memory
@@ -127,7 +123,6 @@ def backoff_after(failures: int) -> timedelta:
 
 
 def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
-    """Return the memory after a node's update: a failure counts, a success ends its failures."""
     end = ended.end
     is_ineffective = end.ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS
     if end.outcome is Outcome.SUCCEEDED and not is_ineffective:
@@ -139,7 +134,7 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     is_update_at_fault = _is_update_at_fault(ended)
     version = ended.version if is_update_at_fault else ""
     if previous is not None:
-        # A failure counts once, even if it is noted again after another version was staged.
+        # A failure counts once, even if another version was staged before it is noted again.
         noted_failure = (previous.run, previous.outcome, previous.version)
         if noted_failure == (ended.run_id, end.outcome, version):
             return memory
@@ -158,7 +153,6 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
 
 
 def _has_to_back_off(ended: EndedNode) -> bool:
-    """Whether the node failed, or would otherwise be drained again and again."""
     is_failure = ended.end.outcome not in _NO_FAILURES
     return is_failure or ended.end.pods_still_ran or _is_canceled_reboot(ended)
 
@@ -169,7 +163,6 @@ def _is_canceled_reboot(ended: EndedNode) -> bool:
 
 
 def _is_update_at_fault(ended: EndedNode) -> bool:
-    """Whether the failure counts against the version, too."""
     end = ended.end
     if end.is_update_cleared or not is_version(ended.version):
         return False
@@ -182,8 +175,6 @@ def _is_update_at_fault(ended: EndedNode) -> bool:
 def _count_against_version(
     versions: Mapping[str, VersionFailures], ended: EndedNode, now: datetime
 ) -> Mapping[str, VersionFailures]:
-    """Add the node's failure to its version, which is held once enough nodes have failed."""
-    # There is no room to remember another version.
     if ended.version not in versions and _are_too_many_held(versions):
         return versions
     previous = versions.get(ended.version, VersionFailures(nodes=(), at=""))
@@ -201,7 +192,7 @@ def _are_too_many_held(versions: Mapping[str, VersionFailures]) -> bool:
 
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
-    """Return the latest versions; of older ones, those held, with a few of their nodes."""
+    """Keep the latest versions; of older ones, those held, with a few of their nodes."""
     by_time = sorted(versions.items(), key=lambda item: item[1].at)
     older = by_time[:-LATEST_VERSIONS]
     latest = by_time[-LATEST_VERSIONS:]
@@ -213,7 +204,7 @@ def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, Versio
 
 
 def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
-    """Return the memory after a node's success, which also counts for its version."""
+    """A node's success also counts for its version."""
     memory = replace(memory, nodes=_without(memory.nodes, ended.node))
     failed = memory.versions.get(ended.version)
     if failed is None:
@@ -229,7 +220,7 @@ def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
 
 
 def without_version_failures(memory: Memory, version: str) -> Memory:
-    """Return the memory without the version's failures and hold, and its nodes' back-offs."""
+    """Also forget its nodes' back-offs."""
     nodes = {
         name: failures for name, failures in memory.nodes.items() if failures.version != version
     }
@@ -239,7 +230,6 @@ def without_version_failures(memory: Memory, version: str) -> Memory:
 def without_failures(
     memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool
 ) -> Memory:
-    """Return the memory without what these versions and nodes, or all, wait for."""
     if everything:
         return replace(memory, nodes={}, versions={})
     for version in versions:
@@ -254,7 +244,7 @@ def why_aborted(memory: Memory) -> str:
     aborted = memory.aborted
     if aborted is None:
         return ""
-    # The abort's pause has the rollout's ID as reason.
+    # An abort's pause has the rollout's ID as reason.
     abort = excerpt(
         f"rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}",
         _LONGEST_SENTENCE,

@@ -18,14 +18,11 @@ DEFAULT = "default"
 NO_POOL = ""
 """The pool of all nodes in a policy without pools."""
 
-# A pool overrides fields of the same name.
 _POLICY_FIELDS = frozenset(rule.name for rule in fields(Policy))
 _OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _POLICY_FIELDS)
 
 
 class Pools:
-    """The pools of a policy, and the rules of each: the policy with the pool's own settings."""
-
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self._names_and_selectors: Sequence[tuple[str, LabelSelector]] = [
@@ -34,7 +31,7 @@ class Pools:
         self._rules = {pool.name: _override(policy, pool) for pool in policy.pools}
 
     def pool_of(self, labels: Mapping[str, str]) -> str:
-        """Return the first pool that selects these labels, or the name for nodes of no pool."""
+        """Return the first pool that selects these labels, or else the default."""
         if not self._names_and_selectors:
             return NO_POOL
         for name, selector in self._names_and_selectors:
@@ -43,7 +40,6 @@ class Pools:
         return DEFAULT
 
     def rules(self, pool: str) -> Policy:
-        # The default pool and NO_POOL have the policy's own rules.
         return self._rules.get(pool, self.policy)
 
     def rules_of(self, labels: Mapping[str, str]) -> Policy:
@@ -62,7 +58,6 @@ def pools_of(policy: Policy) -> Pools:
 
 
 def _override(policy: Policy, pool: Pool) -> Policy:
-    """Return the policy with the values that the pool sets."""
     values = {name: getattr(pool, name) for name in _OVERRIDES}
     overrides = {name: value for name, value in values.items() if value is not None}
     drain = policy.drain
@@ -125,14 +120,13 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
     """Map each pool to all that it waits for, even indirectly.
 
-    The keys are in the order of `order_pools`. The default pool waits for all others.
+    The keys are in the order of `order_pools`.
     """
     *names, default = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     all_before: dict[str, frozenset[str]] = {}
     for name in names:
         all_before[name] = frozenset(after[name])
-        # In this order, the sets of earlier pools are complete.
         for earlier in after[name]:
             all_before[name] |= all_before[earlier]
     return all_before | {default: frozenset(names)}

@@ -12,7 +12,7 @@ from rollout.wording.blockers import blocker
 def rival_blockers(
     coordinators: Iterable[Coordinator], nodes: Iterable[Node], ignored: Collection[str] = ()
 ) -> tuple[Blocker, ...]:
-    """Return the other coordinators that run in the cluster as blockers, without paused ones."""
+    """Paused coordinators block nothing."""
     node_names = frozenset(node.name for node in nodes)
     blockers = list[Blocker]()
     for coordinator in coordinators:
@@ -37,7 +37,6 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 
 def marks_of_rivals(node: Node) -> Iterator[RivalMark]:
-    """Yield the labels and annotations by which another coordinator works on the node."""
     yield from _fluo_marks(node)
     if marks.KURED_IN_PROGRESS in node.annotations:
         yield _rival_mark(node, Rival.KURED, marks.KURED_IN_PROGRESS)
@@ -89,7 +88,7 @@ def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
 
 
 def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
-    """Return the mark, and commands that remove it: `kubectl label node w-1 NAME-`."""
+    """Return the mark, and commands that remove it."""
     removal_commands = []
     for verb, present in (("annotate", node.annotations), ("label", node.labels)):
         removals = [f"{name}-" for name in names if name in present]
@@ -99,6 +98,6 @@ def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> Rival
 
 
 def _has_foreign_check_label(node: Node, label: str) -> bool:
-    """Whether the label requests FLUO's checks, and rollout, which can use them, has not set it."""
+    """Rollout sets the label itself when it uses FLUO's checks."""
     is_set_by_rollout = node.annotations.get(marks.HOOK_LABEL_ANNOTATION) == label
     return node.labels.get(label) == "true" and not is_set_by_rollout

@@ -115,7 +115,7 @@ _STATE_BY_REASON: Mapping[str, NodeState] = {
     ExclusionReason.FAILED_RECENTLY: NodeState.FAILED_RECENTLY,
     ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
-# Rules that exclude a node whether or not its host responds; an unreachable host matters more.
+# These exclude a node whether or not its host responds; an unreachable host matters more.
 _REASONS_BEFORE_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,
@@ -139,7 +139,6 @@ class UnderWay(Struct, frozen=True):
         return joined(", ", self.wait, wave)
 
     def __str__(self) -> str:
-        """Return `rebooting, down for 12s, wave 3 of 6`."""
         return joined(", ", self.phase, self.progress)
 
 
@@ -211,11 +210,10 @@ class NodeStatus(Struct, frozen=True):
 
 
 def _state(status: NodeStatus) -> NodeState:
-    """Return what matters most: a rollout's phase, then obstacles, then the update."""
     is_under_way = bool(status.phase)
     if is_under_way:
         return NodeState(status.phase)
-    # These reasons do not depend on the host, and would hide that it is unreachable.
+    # These reasons would hide that the host is unreachable.
     if status.error and status.reason in _REASONS_BEFORE_HOST:
         return NodeState.UNREACHABLE
     if status.is_judged_by_its_version:
@@ -228,7 +226,6 @@ def _state(status: NodeStatus) -> NodeState:
 
 
 def _update_state(status: NodeStatus) -> NodeState:
-    """Return how far the host is with its update."""
     if status.update is None:
         return NodeState.UNKNOWN
     if status.update.state is UpdateState.UPDATING:
@@ -244,7 +241,7 @@ def node_statuses(
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
-    """Return a row for each node; `under_way` has the nodes that a rollout is working on."""
+    """`under_way` has the nodes that a rollout is working on."""
     pools = pools_of(policy)
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
@@ -271,7 +268,6 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
     update = update_standing(candidate)
     last_checked = facts.checks.last if facts else None
     is_known = facts is not None and not detection.unanswered
-    # An unsupported node is never rebooted, so nothing about it is unknown.
     is_unsupported = finding is not None and finding.kind is ExclusionReason.UNSUPPORTED
     return NodeStatus(
         node=node.name,
@@ -315,7 +311,7 @@ def _brief_note(observation: HostObservation | None, finding: NodeFinding | None
 
 
 def _current_pause(candidate: Candidate) -> Pause | None:
-    """Return the pause of the node, else of all nodes, unless it is over."""
+    """A pause of the node comes before one of all nodes."""
     inputs = candidate.inputs
     for pause in (pause_on(candidate.node), inputs.memory.pause):
         if pause and not pause.is_over(inputs.now):

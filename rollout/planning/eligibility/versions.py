@@ -38,7 +38,7 @@ _FLATCAR = _VersionScheme(
     length=3, channel_index=1, channels={0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
 )
 _FEDORA = _VersionScheme(length=4, channel_index=2, channels={1: "next", 2: "testing", 3: "stable"})
-# By operating system. The versions of other systems have no known order.
+# Versions of other operating systems have no known order.
 _SCHEMES = {"flatcar": _FLATCAR, "coreos": _FLATCAR, "fedora": _FEDORA}
 # By the start of a Node's osImage. Only the host tells the others.
 _IMAGES = {
@@ -62,18 +62,15 @@ _UPDATING = frozenset(
 
 
 class Stream(Struct, frozen=True):
-    """Hosts that get the same updates."""
-
     os_id: str
     # Or the update group; empty if unknown.
     channel: str = ""
 
 
 class KnownImages(Struct, frozen=True):
-    """Digests of bootc's images on the hosts.
+    """Digests of bootc's images on the hosts, by stream and version.
 
-    `present` has the images of each stream and version. Digests have no order, but hosts keep the
-    image that their current one replaced: it is among the `older` ones.
+    Digests have no order, but hosts keep the images that they replaced: the `older` ones.
     """
 
     present: Mapping[tuple[Stream, str], frozenset[str]] = field(default_factory=dict)
@@ -81,7 +78,6 @@ class KnownImages(Struct, frozen=True):
 
     @classmethod
     def of(cls, observations: Iterable[HostObservation]) -> "KnownImages":
-        """Collect the images that hosts run (`current`), have staged, and can go back to."""
         present: dict[tuple[Stream, str], set[str]] = {}
         older: set[str] = set()
         for facts in observations:
@@ -91,10 +87,10 @@ class KnownImages(Struct, frozen=True):
             stream_and_version = (_stream_of_host(facts), facts.running_version)
             images = present.setdefault(stream_and_version, set())
             images.add(sign.current)
-            # On a host that was rolled back, the fallback is the newer image.
+            # After a rollback, the fallback is the newer image.
             if not sign.fallback_is_newer:
                 older.add(sign.fallback)
-            # A staged image that is named only by its digest has the version of the current one.
+            # A staged image named by its digest has the version of the current one.
             is_of_same_version = sign.version == short_checksum(sign.target)
             if sign.is_needed and is_of_same_version:
                 images.add(sign.target)
@@ -119,7 +115,6 @@ class KnownVersions(Struct, frozen=True):
 
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
-    # One version may have several images.
     images: KnownImages = NO_IMAGES
 
     @classmethod
@@ -131,7 +126,6 @@ class KnownVersions(Struct, frozen=True):
         for node in nodes:
             facts = observations.get(node.name)
             if not isinstance(facts, HostFacts):
-                # The host could not be read, but its Node may tell the running version.
                 for stream, version in _find_in_os_image(node):
                     present.setdefault(stream, set()).add(version)
                 continue
@@ -155,9 +149,9 @@ class KnownVersions(Struct, frozen=True):
         return _only_one_or_empty(present - self.replaced.get(stream, frozenset[str]()))
 
     def after_staged(self, facts: HostFacts) -> str:
-        """Return the newest version if the host will need another update to get there, or empty.
+        """Return the newest version if the host needs another update to get there.
 
-        Its staged version is then an older one, which the update server requires on the way.
+        Its staged version is then a step, which the update server requires on the way.
         """
         newest = self.newest(facts)
         staged_numbers = _numbers(facts.detection.staged_version)
@@ -169,7 +163,6 @@ class KnownVersions(Struct, frozen=True):
     def standing(
         self, node: Node, facts: HostFacts, longest_silence: Duration = LONGEST_SILENCE
     ) -> UpdateStanding:
-        """Return how current a host without a staged update is."""
         checks = facts.checks.check_state(longest_silence)
         compared, newest = self._compare_with_newest(facts, checks)
         standing = UpdateStanding(
@@ -180,7 +173,6 @@ class KnownVersions(Struct, frozen=True):
             check_unit=facts.checks.unit,
             last_checked=whole_second(facts.checks.last) if facts.checks.last else "",
         )
-        # An update in progress is newer than the rollback.
         if standing.state is UpdateState.UPDATING:
             return standing
         result = last_result(node)
@@ -194,12 +186,11 @@ class KnownVersions(Struct, frozen=True):
         )
 
     def _compare_with_newest(self, facts: HostFacts, checks: CheckState) -> tuple[UpdateState, str]:
-        """Return UP_TO_DATE, BEHIND, or IDLE for unknown, and the newest version or image."""
+        """Return UP_TO_DATE, BEHIND or IDLE (unknown), and the newest version or image."""
         newest = self.newest(facts)
         compared = _compare_versions(facts, newest)
         if compared is not UpdateState.UP_TO_DATE:
             return compared, newest
-        # The newest version may have several images, or updates of single packages.
         if facts.image_sign:
             return self._compare_image(facts, facts.image_sign.current)
         if not _has_all_known_updates(facts, checks):
@@ -207,7 +198,6 @@ class KnownVersions(Struct, frozen=True):
         return UpdateState.UP_TO_DATE, newest
 
     def _compare_image(self, facts: HostFacts, image: str) -> tuple[UpdateState, str]:
-        """Compare the image of a host of the newest version with the others of that version."""
         possibly_newest = self.images.possibly_newest(facts)
         if possibly_newest == {image}:
             return UpdateState.UP_TO_DATE, facts.running_version
@@ -223,7 +213,7 @@ NO_VERSIONS = KnownVersions()
 def update_standings(
     nodes: Iterable[Node], observations: Mapping[str, HostObservation], longest_silence: Duration
 ) -> Mapping[str, UpdateStanding]:
-    """Compare hosts without a staged update with the cluster, by node name."""
+    """Leave out hosts with a staged update."""
     nodes = tuple(nodes)
     known = KnownVersions.of(nodes, observations)
     standing_by_node: dict[str, UpdateStanding] = {}
@@ -237,7 +227,7 @@ def update_standings(
 def _update_state(
     operation: UpdateOperation, compared: UpdateState, checks: CheckState
 ) -> UpdateState:
-    """Return what the host's update engine does, else how its version compares."""
+    """The update engine's state matters more than how versions compare."""
     # An engine that works on one update for days is stuck.
     if operation in _UPDATING and checks is not CheckState.STALE:
         return UpdateState.UPDATING
@@ -245,12 +235,11 @@ def _update_state(
         return UpdateState.CHECK_FAILED
     if compared is UpdateState.BEHIND or not checks.is_trouble:
         return compared
-    # A host that does not look for updates is not known to be up to date.
     return UpdateState.NOT_CHECKING
 
 
 def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:
-    """Return the highest versions: several if they differ only in a suffix."""
+    """Return several versions if they differ only in a suffix."""
     numbers_by_version = {version: _numbers(version) for version in versions}
     highest = max(numbers_by_version.values(), default=())
     if not highest:
@@ -299,8 +288,7 @@ def _compare_versions(facts: HostFacts, newest: str) -> UpdateState:
 def _has_all_known_updates(facts: HostFacts, checks: CheckState) -> bool:
     """Whether a host with the newest version also has all updates, as far as known.
 
-    Package updates change no version such as Ubuntu's 24.04, so such a host must tell whether it
-    looks for them.
+    Package updates change no version such as Ubuntu's 24.04, so the host must look for them.
     """
     has_channel = bool(_channel(facts.os_id, facts.running_version))
     tells_its_checks = checks is not CheckState.UNKNOWN
@@ -312,10 +300,10 @@ def _stream_of_host(facts: HostFacts) -> Stream:
 
 
 def _stream_of_version(facts: HostFacts, version: str) -> Stream:
-    """Return the stream of a version that the host has or gets, perhaps of another channel."""
+    """The version may be of another channel than the host."""
     scheme = _SCHEMES.get(facts.os_id)
     channels = scheme.channels.values() if scheme else ()
-    # A group that is no channel may serve versions of any channel.
+    # A custom group may serve versions of any channel.
     is_custom_group = bool(facts.group) and facts.group not in channels
     if is_custom_group:
         return Stream(facts.os_id, facts.group)
@@ -323,7 +311,6 @@ def _stream_of_version(facts: HostFacts, version: str) -> Stream:
 
 
 def _channel(os_id: str, version: str) -> str:
-    """Return the channel that the version names, such as `stable`, or empty."""
     scheme = _SCHEMES.get(os_id)
     numbers = _numbers(version)
     if scheme is None or len(numbers) != scheme.length:
@@ -332,13 +319,12 @@ def _channel(os_id: str, version: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return (4081, 2, 0) for `4081.2.0+nightly`; empty if a version has another form."""
+    """Return (4081, 2, 0) for `4081.2.0+nightly`; empty for other forms."""
     match = _NUMBERS.fullmatch(version)
     return tuple(map(int, match[1].split("."))) if match else ()
 
 
 def _find_in_os_image(node: Node) -> Iterator[tuple[Stream, str]]:
-    """Yield what `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)` says, if anything."""
     match = _VERSION_IN_IMAGE.search(node.os_image)
     if match is None:
         return

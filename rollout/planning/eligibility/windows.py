@@ -1,8 +1,8 @@
 """Maintenance windows and freezes.
 
-The duration of a window `[DAYS] HH:MM DURATION [ZONE]` is real time. If clocks skip its start,
-it starts as much later; if they show it twice, at the first. The default zone is UTC: a plan means
-the same on every machine.
+The duration of a window `[DAYS] HH:MM DURATION [ZONE]` is real time. If clocks skip its start, it
+starts as much later; if they show it twice, at the first. The default zone is UTC: a plan means the
+same on every machine.
 """
 
 import re
@@ -55,9 +55,9 @@ _FREEZE_HINT = (
 
 
 class Weekdays(Struct, frozen=True):
-    """Days of the week (Monday is 0), in each week or, with an ordinal, once a month.
+    """Days of each week (Monday is 0) or, with an ordinal, of each month.
 
-    The ordinal says which weekday of the month: the second Monday, or the last (-1).
+    The ordinal says which weekday of the month; -1 is the last.
     """
 
     numbers: frozenset[int]
@@ -75,13 +75,12 @@ class Weekdays(Struct, frozen=True):
         if self.ordinal == _LAST:
             a_week_later = day + timedelta(days=7)
             return a_week_later.month != day.month
-        # A month's first seven days have its first Monday, and so on.
         ordinal_of_day = (day.day + 6) // 7
         return ordinal_of_day == self.ordinal
 
 
 class Dates(Struct, frozen=True):
-    """The days from the first to the last, in ISO 8601; in each year if they have no year."""
+    """In ISO 8601. Without a year, the days are in each year."""
 
     first: str
     last: str
@@ -100,8 +99,6 @@ EVERY_DAY = Weekdays(frozenset(range(7)))
 
 
 class Window(Struct, frozen=True):
-    """A window or freeze at a time of day."""
-
     days: tuple[Days, ...]
     start: time
     # None for the whole day.
@@ -117,7 +114,6 @@ class Window(Struct, frozen=True):
         return _timed_window(match, f"the window {text!r}")
 
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
-        """Yield the intervals that begin on the days from `begin` to `end`."""
         day = begin.astimezone(self.zone).date()
         last_day = end.astimezone(self.zone).date()
         while day <= last_day:
@@ -135,13 +131,10 @@ class Window(Struct, frozen=True):
 
 
 class DatedFreeze(Struct, frozen=True):
-    """A freeze from one moment to another, written in a time zone."""
-
     interval: Interval
     zone: ZoneInfo
 
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
-        """Yield the freeze if it is on any of the days from `begin` to `end`."""
         begins_by_end = self._day(self.interval.begin) <= self._day(end)
         ends_after_begin = self._day(self.interval.end) >= self._day(begin)
         if begins_by_end and ends_after_begin:
@@ -175,7 +168,6 @@ def parse_freeze(text: str) -> Period:
 
 
 def _timed_window(match: re.Match[str], rule: str) -> Window:
-    """Return a window from a match of `_WINDOW`; errors name the rule."""
     days = parse_days(match["days"], rule) if match["days"] else (EVERY_DAY,)
     return Window(
         days,
@@ -186,7 +178,7 @@ def _timed_window(match: re.Match[str], rule: str) -> Window:
 
 
 def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
-    """Return a freeze from a match with `2026-12-24T12:00..2026-12-27T06:00 UTC`."""
+    """Parse `2026-12-24T12:00..2026-12-27T06:00 UTC`."""
     zone = _parse_zone(match["zone"] or "UTC", rule)
     try:
         begin = datetime.fromisoformat(match["begin"]).replace(tzinfo=zone)
@@ -202,7 +194,7 @@ def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
 
 
 def join_overlapping(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the intervals in order, with each overlapping or adjacent one joined to the last."""
+    """Join overlapping or adjacent intervals; return them in order."""
     joined: list[Interval] = []
     for interval in sorted(intervals):
         last = joined[-1] if joined else None
@@ -230,7 +222,7 @@ def _parse_length(written: str, rule: str) -> Duration:
 
 
 def check_zone(name: str, rule: str = "") -> str:
-    """Return the name if it is an IANA zone; `UsageError` names the rule."""
+    """Raise a `UsageError` that names the rule if the name is no IANA zone."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = "Use a name from the IANA database, such as Europe/Berlin or UTC."
@@ -324,7 +316,6 @@ def _parse_weekdays(part: str, rule: str) -> Iterator[int]:
 
 
 def _weekday_number(name: str, rule: str) -> int:
-    """Return 0 for `mon` or `Monday`."""
     for number, day in enumerate(WEEKDAYS):
         abbreviation = day[:3]
         if name.lower() in (day, abbreviation):
@@ -332,7 +323,6 @@ def _weekday_number(name: str, rule: str) -> int:
     raise UsageError(f"{name!r} in {rule} is not a day of the week", hint=_DAYS_HINT)
 
 
-# How far to search for openings.
 _DAYS_FOR_WEEKLY = 9
 _DAYS_FOR_MONTHLY = 62
 _DAYS_FOR_DATED = 800
@@ -344,7 +334,7 @@ class Schedule(Struct, frozen=True):
     """When nodes may be started: in windows, and never in freezes.
 
     Without windows, nodes may start at any time. Nodes of a pool with windows need one of these and
-    one of the rollout's. An opening is a time in which nodes may be started.
+    one of the rollout's. An opening is a time in which nodes may start.
     """
 
     windows: tuple[Period, ...] = ()
@@ -364,7 +354,6 @@ class Schedule(Struct, frozen=True):
         return replace(self, pool_windows=tuple(map(Window.parse, written)))
 
     def __bool__(self) -> bool:
-        """Whether there is any window or freeze."""
         return bool(self.windows or self.freezes or self.pool_windows)
 
     def current_opening(self, now: datetime) -> Interval | None:
@@ -375,7 +364,7 @@ class Schedule(Struct, frozen=True):
         return self._find_first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
-        """Whether any opening that has not ended lasts for at least this long."""
+        """An opening that has not ended must last for this long."""
 
         def is_long_enough(opening: Interval) -> bool:
             return opening.end > now and opening.seconds >= seconds
@@ -385,12 +374,11 @@ class Schedule(Struct, frozen=True):
     def next_freeze(self, now: datetime) -> Interval | None:
         if not self.freezes:
             return None
-        # If freezes were windows, the next freeze would be the next opening.
         freezes_as_windows = Schedule(windows=tuple(self.freezes.values()))
         return freezes_as_windows.next_opening(now)
 
     def active_freezes(self, now: datetime) -> tuple[str, ...]:
-        """Return the freezes that include this moment, as the settings write them."""
+        """Return freezes as the settings write them."""
         active = list[str]()
         for text, freeze in self.freezes.items():
             intervals = _intervals_of([freeze], now - _LOOK_BACK, now)
@@ -399,7 +387,6 @@ class Schedule(Struct, frozen=True):
         return tuple(active)
 
     def why_closed(self, now: datetime) -> "WindowClosed | NoWindowAhead | None":
-        """Return why no node may be started now, or None."""
         # Each start imports this module, without findings.
         from rollout.model.finding import NoWindowAhead, WindowClosed  # noqa: PLC0415
 
@@ -411,7 +398,7 @@ class Schedule(Struct, frozen=True):
         return WindowClosed(freezes, opens_at) if opens_at else NoWindowAhead(freezes)
 
     def next_opening_text(self, now: datetime) -> str:
-        """Return when the next opening begins, or empty for none within two years."""
+        """Return empty if there is no opening within two years."""
         opening = self.next_opening(now)
         return self.written_time(opening.begin) if opening else ""
 
@@ -433,7 +420,7 @@ class Schedule(Struct, frozen=True):
             openings = _intervals_of(self.windows, start, end)
         if self.pool_windows:
             openings = _intersect(openings, _intervals_of(self.pool_windows, start, end))
-        # Openings may begin before `start` and last after `end`, so look for freezes there, too.
+        # Openings may begin before `start` and last after `end`.
         freezes = _intervals_of(self.freezes.values(), start - _LOOK_BACK, end + _LOOK_BACK)
         return _subtract(openings, freezes)
 
@@ -441,7 +428,7 @@ class Schedule(Struct, frozen=True):
         return self.openings(now, now + timedelta(days=days))
 
     def _find_first(self, now: datetime, condition: Callable[[Interval], bool]) -> Interval | None:
-        """Return the first opening from now on that meets the condition, within two years."""
+        """Look two years ahead at most."""
         # Most openings are near, and looking ahead takes time.
         for days in (_DAYS_FOR_WEEKLY, _DAYS_FOR_MONTHLY, _DAYS_FOR_DATED):
             for opening in self._openings_within(now, days):
@@ -462,7 +449,7 @@ def _intersect(intervals: Sequence[Interval], others: Sequence[Interval]) -> lis
 
 
 def _subtract(intervals: Iterable[Interval], removed: Sequence[Interval]) -> list[Interval]:
-    """Return the parts of intervals outside the removed ones; both are sorted."""
+    """Both must be sorted."""
     parts = list[Interval]()
     for interval in intervals:
         parts += _remaining_parts(interval, removed)
@@ -470,7 +457,7 @@ def _subtract(intervals: Iterable[Interval], removed: Sequence[Interval]) -> lis
 
 
 def _remaining_parts(interval: Interval, removed: Sequence[Interval]) -> Iterator[Interval]:
-    """Yield the parts of the interval outside the removed ones (sorted)."""
+    """`removed` must be sorted."""
     part_begin = interval.begin
     for gap in removed:
         if gap.begin >= interval.end:

@@ -19,7 +19,7 @@ from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
 class Quota(Struct, frozen=True):
     size: int
-    # The sizes of the first waves; the last is for all others, too.
+    # Sizes of the first waves; the last is for all others, too.
     ramp: tuple[int, ...] = ()
 
     @property
@@ -136,7 +136,6 @@ def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
             break
         demands, still_waiting = join_wave(demands, next_wave.demands, limits)
         queue[index] = replace(next_wave, demands=tuple(still_waiting))
-    # In place, because the caller goes on with the same list.
     queue[:] = [next_wave for next_wave in queue if next_wave.demands]
     has_gained_nodes = len(demands) > len(wave.demands)
     if not has_gained_nodes:

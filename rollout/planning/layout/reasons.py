@@ -99,7 +99,7 @@ def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveCo
 
 
 def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
-    """Return the budget that the drains wait for longest, and their delay by all budgets.
+    """Return the budget that drains wait for longest, and their delay by all.
 
     A closed budget comes first, because its delay is unknown.
     """

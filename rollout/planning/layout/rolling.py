@@ -155,7 +155,7 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
 def _scarce_keys(
     usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], in_flight: int
 ) -> set[str]:
-    """Return the limits that so many nodes in flight together can exceed."""
+    """Return the limits that `in_flight` nodes together can exceed."""
     amounts_by_key = grouped(chain.from_iterable(usage.items() for usage in usages))
     scarce = set[str]()
     for key, amounts in amounts_by_key.items():
@@ -187,8 +187,7 @@ Leaving = Mapping[str, Sequence[Pod]]
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
     """If the wave rolls, keep room for pods that fit only on certain nodes.
 
-    Each set of such nodes becomes a limit, such as `place:pods-1`, on how many of them may be
-    drained at once.
+    Each set of such nodes becomes a limit, such as `place:pods-1`.
     """
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
@@ -202,7 +201,7 @@ def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Ba
 def _groups_that_fit_a_pod(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
     """Return each set of two or more nodes of the wave that a leaving pod fits on."""
     names = wave.names
-    # Pods with equal rules share one set object, so its identity is a fast key.
+    # Pods with equal rules share one set object.
     set_by_identity = dict[int, frozenset[str]]()
     for name in names:
         for pod in leaving.get(name, ()):
@@ -219,7 +218,7 @@ def _groups_that_fit_a_pod(wave: Batch, leaving: Leaving, scheduler: Scheduler) 
 def _limit_node_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
-    """Limit how many nodes of the group are in flight, if the largest would find no room.
+    """Limit how many nodes are in flight, if the largest would find no room.
 
     Each node of the group needs one of the limit `key`.
     """
@@ -242,10 +241,9 @@ def _limit_node_group(
 
 
 def _most_with_room(names: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> int:
-    """Return how many nodes, in this order, can be drained at once as well as one by one."""
+    """Return how many nodes, in this order, find as much room as one by one."""
 
     def is_crowded(size: int) -> bool:
-        """Whether more pods fit nowhere than if nodes are drained one by one."""
         pods_by_node = {name: leaving.get(name, ()) for name in names[:size]}
         staying = _count_staying(pods_by_node, scheduler)
         if not staying:

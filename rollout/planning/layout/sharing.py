@@ -1,4 +1,4 @@
-"""What nodes that are away together share: budgets, owners and other limits, each with a key.
+"""What nodes that are away together share: budgets, owners and other limits.
 
 A budget is a rate: a permit comes back once the evicted pod's replacement is ready. An owner
 without a budget must keep one replica.

@@ -89,10 +89,9 @@ _MANY = 1000
 
 
 class PlanInputs(Struct, frozen=True):
-    """What a plan is made from: the cluster, its hosts, the rules, and what past rollouts took."""
+    """What a plan is made from."""
 
     snapshot: ClusterSnapshot
-    # By node.
     observations: Mapping[str, HostObservation]
     # Names of nodes, before `--exclude` is applied.
     selected: tuple[str, ...]
@@ -133,8 +132,6 @@ class PlanInputs(Struct, frozen=True):
 
 
 class Decisions(Struct, frozen=True):
-    """A plan, and what its explanations need."""
-
     plan: RolloutPlan
     drains: Mapping[str, DrainForecast]
     waves: tuple[Batch, ...]
@@ -146,17 +143,13 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 
 def decide(inputs: PlanInputs) -> Decisions:
-    """Forecast drains, lay out and simulate waves; return the plan and what explains it."""
-    # Which nodes may be rebooted, and how each drain would go.
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drains, exclusions = _forecast_eligible(inputs, forecaster)
     drains_by_node = {drain.node.name: drain for drain in drains}
-    # How many nodes may be away at once, besides those that are away already.
     away = _away_besides(drains_by_node.keys(), inputs)
     included = _included_nodes(inputs)
     remaining_limit = _remaining_limit(away, included, inputs)
     quotas = quotas_of(inputs.pools, included, remaining_limit)
-    # Which nodes go together, and how long that takes.
     leaving = {name: drain.leaving for name, drain in drains_by_node.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
     # Blockers say if none may be away now.
@@ -194,7 +187,7 @@ def decide(inputs: PlanInputs) -> Decisions:
 
 
 def _away_besides(planned: Collection[str], inputs: PlanInputs) -> Mapping[str, NodeAway]:
-    """Return the nodes that are away, and why, besides those that this rollout reboots."""
+    """Leave out the nodes that this rollout reboots."""
     ours = inputs.taken_up.union(planned)
     reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
     return {name: reason for name, reason in reasons.items() if name not in ours}
@@ -203,7 +196,6 @@ def _away_besides(planned: Collection[str], inputs: PlanInputs) -> Mapping[str, 
 def _remaining_limit(
     away: Mapping[str, NodeAway], included: Sequence[Node], inputs: PlanInputs
 ) -> AwayLimit:
-    """Return how many nodes may be away besides those that are away already."""
     pool_by_node = inputs.pools.pool_by_node(included)
     limit = AwayLimit.of(inputs.policy, len(included), pool_by_node, inputs.snapshot.nodes)
     return limit.remaining_beside(away)
@@ -218,7 +210,6 @@ def _lay_out(
     quotas: Mapping[str, Quota],
     size: int,
 ) -> tuple[Layout, Simulator]:
-    """Return the fastest layout of the drains, and what simulates it."""
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = _wave_limits(inputs, drains, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)
@@ -244,7 +235,7 @@ def _lay_out(
 def _replicas_of(
     surging: Mapping[str, Deployment], pods: Iterable[Pod]
 ) -> Mapping[str, Sequence[Pod]]:
-    """Return all running pods of the surging pods' Deployments, by the Deployment's key."""
+    """Return all pods of the surging pods' Deployments, by the Deployment's key."""
     if not surging:
         return {}
     running = [pod for pod in pods if pod.node and not pod.finished and not pod.terminating]
@@ -262,7 +253,6 @@ def _replicas_of(
 def _forecast_eligible(
     inputs: PlanInputs, forecaster: DrainForecaster
 ) -> tuple[list[DrainForecast], list[Exclusion]]:
-    """Return the drains of the nodes that may be rebooted, and why the other nodes are excluded."""
     exclusions = list[Exclusion]()
     eligible = list[Candidate]()
     for candidate in _candidates(inputs):
@@ -284,7 +274,6 @@ def _blockers(
     remaining_limit: AwayLimit,
     away: Mapping[str, NodeAway],
 ) -> tuple[Blocker, ...]:
-    """Return all blockers: of other coordinators, of nodes that are away, and of the drains."""
     blockers = list[Blocker]()
     # Other coordinators matter only if this plan reboots nodes, too.
     if drains:
@@ -300,7 +289,7 @@ def _blockers(
 def _fastest_layout(
     demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
 ) -> Layout:
-    """Try how often waves may use up budgets; return the layout with the shortest estimate."""
+    """Try how often waves may use up budgets; the shortest estimate wins."""
 
     def lay_out_with(most_rounds: int) -> Layout:
         limits = simulator.limits.with_rounds_up_to(most_rounds)
@@ -308,7 +297,6 @@ def _fastest_layout(
 
     *fewer_rounds, most_rounds = _TRIED_ROUNDS if len(demands) <= _MANY else _TRIED_ROUNDS_OF_MANY
     with_most_rounds = lay_out_with(most_rounds)
-    # No layout has fewer waves, whatever its rounds.
     lower_bound = with_most_rounds.lower_bound
     layouts = list[Layout]()
     for rounds in fewer_rounds:
@@ -326,8 +314,6 @@ def _is_rolling(wave: Batch, pools: Pools) -> bool:
 
 
 def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> Layout:
-    """Join the waves of each part whose pool has the rolling strategy."""
-
     def is_rolling(wave: Batch) -> bool:
         return _is_rolling(wave, simulator.pools)
 
@@ -339,7 +325,6 @@ def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> 
         parts += roll_parts(waves, simulator.limits) if are_rolling else waves
     limited = [limit_node_groups(part, simulator.leaving, scheduler) for part in parts]
     ordered = tuple(slow_first(part, simulator.seconds_away(part)) for part in limited)
-    # Each rolling part is one wave now.
     return replace(layout, waves=ordered, lower_bound=len(ordered))
 
 
@@ -381,7 +366,7 @@ def _warn_of_node(
 def _warn_of_others_at_work(
     away: Mapping[str, NodeAway], blockers: Iterable[Blocker]
 ) -> Iterator[PlanWarning]:
-    """Warn of nodes that someone else took away, unless a blocker says so."""
+    """A blocker about the same node needs no warning."""
     blocked_objects = {blocker.object for blocker in blockers}
     for name, reason in away.items():
         node_object = f"node/{name}"
@@ -416,7 +401,7 @@ def _planned_waves(
     arrivals: Mapping[str, int],
     drains_by_node: Mapping[str, DrainForecast],
 ) -> tuple[Wave, ...]:
-    """Return the waves as the plan has them; `arrivals` are pods that earlier drains moved."""
+    """`arrivals` are pods that earlier drains moved."""
     planned = list[Wave]()
     for index, (batch, reason) in enumerate(zip(batches, reasons, strict=True), start=1):
         nodes = [drains_by_node[name].planned_node(arrivals[name]) for name in batch.names]
@@ -441,7 +426,6 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
 
 
 def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
-    """Yield the selected nodes with what decides if they may be rebooted."""
     pools = inputs.pools
     eligibility = inputs.eligibility
     upgrader_by_node = nodes_being_upgraded(inputs.snapshot.pods)
@@ -460,7 +444,7 @@ def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
 def _forecasts(
     candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[DrainForecast]:
-    """Return the drains, also with the blockers of the control plane and of stored data."""
+    """Add the blockers of the control plane and of stored data."""
     snapshot = inputs.snapshot
     now = snapshot.read_at
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, now)
@@ -489,7 +473,6 @@ def _exclude_blocked(drain: DrainForecast) -> Exclusion:
 
 
 def _included_nodes(inputs: PlanInputs) -> list[Node]:
-    """Return the selected nodes, without those that `--exclude` names."""
     nodes = _selected_nodes(inputs)
     return [node for node in nodes if not is_excluded_by_name(node.name, inputs.selection)]
 
@@ -503,7 +486,6 @@ def _wave_limits(
     owners: UnbudgetedOwners,
     pace: Pace,
 ) -> WaveLimits:
-    """Return how much of each budget, owner, stored data and controller nodes may take at once."""
     rates = _budget_rates(drains, forecaster, inputs.policy, pace)
     allowed = dict[str, int]()
     for key, budget in forecaster.budgets.items():
@@ -521,7 +503,7 @@ def _wave_limits(
 def _rounds_by_budget(
     rates: Mapping[str, Rate], drains: Iterable[DrainForecast], pools: Pools
 ) -> Mapping[str, int]:
-    """Return how many rounds of a budget's evictions fit in half of the shortest drain timeout.
+    """Return how many rounds of evictions fit in half of the shortest timeout.
 
     The other half is a margin, because drains may take longer than estimated.
     """
@@ -533,7 +515,6 @@ def _rounds_by_budget(
 def _budget_rates(
     drains: Iterable[DrainForecast], forecaster: DrainForecaster, policy: Policy, pace: Pace
 ) -> Mapping[str, Rate]:
-    """Return how fast each budget that guards leaving pods lets them go."""
     rates = dict[str, Rate]()
     for key, pods in _pods_by_budget(drains).items():
         budget = forecaster.budgets[key]
@@ -542,7 +523,6 @@ def _budget_rates(
         kind_by_owner = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
         rate = pace.budget_rate(permits, longest_grace, kind_by_owner)
         is_closed = budget.disruptions_allowed <= 0
-        # A database's controller opens its budget after the cordon.
         if is_closed and managing_owner(budget, pods) is not None:
             rate = replace(rate, handover_seconds=HANDOVER_SECONDS)
         rates[key] = rate
@@ -550,7 +530,6 @@ def _budget_rates(
 
 
 def _pods_by_budget(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]]:
-    """Return the pods whose evictions have to wait for each budget, by the budget's key."""
     pods_by_budget: dict[str, list[Pod]] = defaultdict(list)
     for drain in drains:
         for pod, budgets in drain.guarded_pods():
@@ -560,7 +539,7 @@ def _pods_by_budget(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Po
 
 
 def _slowest_move_seconds(drain: DrainForecast, policy: Policy, pace: Pace) -> int:
-    """Return when the last pod is gone; a surging pod ends only once it has been replaced."""
+    """A surging pod ends only once it has been replaced."""
     longest_restart = 0
     for pod in drain.leaving:
         if pod.owner and pod.uid in drain.surging:
@@ -577,17 +556,15 @@ def _node_demand(
     pace: Pace,
     limits: WaveLimits,
 ) -> NodeDemand:
-    """Return what the node takes of each limit, and what its drain costs."""
     name = drain.node.name
     policy = inputs.pools.rules(drain.pool)
     unbudgeted = owners.loads.get(name, {})
     copies = copies_taken(name, inputs.snapshot.stored)
-    # Controllers and pools count only if something limits them.
     controllers = {key: 1 for key in sorted(drain.controllers.keys) if key in limits.allowed}
     pool = pool_key(drain.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
     move_cost = MoveCost()
-    # To move few pods first pays only if pods avoid nodes that wait, by the soft taint.
+    # Moving few pods first pays only if pods avoid waiting nodes, by the soft taint.
     if policy.prefer_no_schedule_taint:
         cpu_milli = sum(pod.requests.cpu_milli for pod in drain.leaving)
         move_cost = MoveCost(len(drain.leaving), cpu_milli)

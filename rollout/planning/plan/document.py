@@ -50,7 +50,6 @@ def _encode(value: object) -> object:
 
 def _decode(wanted: Any, value: Any) -> Any:
     """Decode a value of a class of ours, such as `Count`, by its `parse`."""
-    # A count may also be a number, as in an IntOrString.
     if wanted is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):
@@ -62,13 +61,13 @@ def _decode(wanted: Any, value: Any) -> Any:
 
 
 def with_id(plan: RolloutPlan) -> RolloutPlan:
-    """Return the plan with its ID, which shows edits of a file."""
+    """The ID shows edits of a file."""
     digest = hashlib.sha256(json_line(replace(plan, plan_id=""), _encode))
     return replace(plan, plan_id=digest.hexdigest()[:16])
 
 
 def _document_id(data: bytes) -> str:
-    """Return the ID of a plan as written, even if this program would write it differently."""
+    """Return the ID as written, even if this program would write it differently."""
     # As `with_id` does: in one line, and with an empty ID.
     compact = msgspec.json.format(data, indent=-1)
     content = msgspec.json.decode(compact, type=dict[str, msgspec.Raw])
@@ -86,7 +85,6 @@ def policy_document(policy: Policy) -> dict[str, Any]:
 
 
 def read_policy(document: object) -> Policy | None:
-    """Return the rules, with defaults for missing ones."""
     try:
         return msgspec.convert(document, Policy, dec_hook=_decode)
     except msgspec.ValidationError:
@@ -101,7 +99,7 @@ def read_plan(document: object) -> RolloutPlan | None:
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
-    """Return the document's plan, or raise `PlanFileError` with `origin`, such as its file."""
+    """Raise `PlanFileError` with the document's `origin`, such as its file."""
     _check_size(data, origin)
     _check_version(data, origin)
     try:
@@ -121,7 +119,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
 
 
 def _decode_error(problem: str, origin: str) -> PlanFileError:
-    """Return the error for msgspec's message; an unknown word is probably from a newer version."""
+    """An unknown word is probably from a newer version."""
     hint = _MAKE_ANEW
     if problem.startswith(_MSGSPEC_ENUM_ERROR):
         word = problem.removeprefix(_MSGSPEC_ENUM_ERROR).strip()
@@ -134,7 +132,7 @@ def _check_size(data: bytes, origin: str) -> None:
     if len(data) > LARGEST_DOCUMENT:
         largest_mib = LARGEST_DOCUMENT >> 20
         raise PlanFileError(f"{origin} is larger than {largest_mib} MiB", hint=_MAKE_ANEW)
-    # Each value follows one of these signs, so their number bounds the memory of the values.
+    # Each value follows one of these signs, so their number bounds the memory.
     value_count = sum(data.count(sign) for sign in (b",", b"[", b"{"))
     if value_count > _MOST_VALUES:
         raise PlanFileError(f"{origin} contains more than {_MOST_VALUES} values", hint=_MAKE_ANEW)
@@ -157,7 +155,7 @@ def _check_version(data: bytes, origin: str) -> None:
 
 
 def _check_rules_are_known(plan: RolloutPlan, written: _WrittenRules, origin: str) -> None:
-    """Raise `PlanFileError` if the plan, as decoded, lacks a written rule."""
+    """Raise `PlanFileError` if the decoded plan lacks a written rule."""
     selection = msgspec.to_builtins(plan.selection)
     unknown = [
         *_unknown_paths(written.policy, policy_document(plan.policy), "policy"),
@@ -171,7 +169,7 @@ def _check_rules_are_known(plan: RolloutPlan, written: _WrittenRules, origin: st
 
 
 def _unknown_paths(written: Any, decoded: Any, path: str) -> Iterator[str]:
-    """Yield the paths, such as `policy.pools[0].ramp`, of written fields that were not decoded."""
+    """Yield paths, such as `policy.pools[0].ramp`, of fields that were not decoded."""
     if isinstance(written, dict) and isinstance(decoded, dict):
         for name, value in written.items():
             field_path = f"{path}.{name}"
@@ -200,8 +198,6 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
-    """Yield why pools cannot be ordered, or nodes are in unknown ones."""
-    # Without pools, a node's pool is empty.
     pool_names = {""}
     try:
         if plan.policy.pools:
@@ -215,7 +211,6 @@ def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _rolling_problems(wave: Wave, rules: Rolling) -> Iterator[str]:
-    """Yield why the rolling order does not fit the wave: unknown nodes, or unknown limits."""
     node_names = {node.name for node in wave.nodes}
     ruled_names = {*rules.holds, *rules.begins}
     for name in sorted(ruled_names - node_names):

@@ -50,7 +50,7 @@ class Explanation(Struct, frozen=True):
 
 
 def explain(decisions: Decisions, node: str) -> Explanation:
-    """Explain a node; `UsageError` if the plan does not have it."""
+    """Raise `UsageError` if the plan does not have the node."""
     plan = decisions.plan
     for wave in plan.waves:
         for planned in wave.nodes:
@@ -79,7 +79,7 @@ def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> 
 
 
 def _why_not_earlier(decisions: Decisions, index: int, name: str) -> tuple[EarlierWave, ...]:
-    """Return why the node of this wave is not in each earlier one; `index` starts at 1."""
+    """`index`, of the node's wave, starts at 1."""
     *earlier_waves, own_wave = decisions.waves[:index]
     demand = next(demand for demand in own_wave.demands if demand.name == name)
     reasons = list[EarlierWave]()
@@ -95,7 +95,6 @@ def _why_not_earlier(decisions: Decisions, index: int, name: str) -> tuple[Earli
 
 
 def _why_not_in(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[str, ...]:
-    """Return why the node is not in this wave of its part, in words."""
     if demand.control_plane:
         return ("control-plane nodes go one at a time",)
     obstacles = obstacles_to_joining(wave.demands, demand, wave.own_limits(limits))

@@ -49,7 +49,6 @@ def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
     all_at_once = _plan_with(inputs, nodes)
     if not all_at_once.is_by(date):
         return all_at_once
-    # A binary search between the two.
     best = all_at_once
     lowest = 2
     while lowest < best.limit:
@@ -69,7 +68,7 @@ def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
 
 
 def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
-    """Return when the plan's nodes run their newest versions; None if not within two years.
+    """Return when nodes run their newest versions; None if not within two years.
 
     Nodes go through their waves again if what they have staged is only a step to a newer version.
     """
@@ -84,10 +83,9 @@ def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetim
 def _end_of_waves(
     plan: RolloutPlan, waves: Iterable[Wave], schedule: Schedule, start: datetime
 ) -> datetime | None:
-    """Return when the last wave ends; None if one does not within two years."""
+    """Return None if a wave does not end within two years."""
     for wave in waves:
         wave_end = start
-        # The wave may wait for the windows of each of its pools.
         for pool in {node.pool for node in wave.nodes}:
             pool_end = _wave_end(wave, schedule.in_pool(plan.policy, pool), start)
             if pool_end is None:
@@ -98,7 +96,7 @@ def _end_of_waves(
 
 
 def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
-    """Return when the wave ends, or None if no opening in two years is long enough.
+    """Return None if no opening in two years is long enough.
 
     The wave may settle after its window. A rolling wave may go on in the next window.
     """
@@ -106,7 +104,6 @@ def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | Non
     shortest_opening = timedelta(seconds=drain_and_reboot or _ASSUMED_SECONDS)
     remaining = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
-        # An opening need be only as long as each node is in flight.
         time_in_flight = remaining / len(wave.nodes) * wave.rolling.in_flight
         shortest_opening = min(shortest_opening, time_in_flight)
     for opening in schedule.openings_ahead(start):

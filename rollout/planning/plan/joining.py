@@ -32,7 +32,7 @@ _BECAUSE = "started before the interruption"
 
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
-    """Return the rest of a ramp after `taken` nodes; its last size is for all others."""
+    """Return the rest of a ramp after `taken` nodes."""
     remaining = list(sizes)
     taken_in_step = max(0, taken)
     while len(remaining) > 1 and taken_in_step >= remaining[0]:
@@ -47,14 +47,14 @@ def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> Cluster
     nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
-        # Static pods come back with their node. Its other pods were drained, so they are elsewhere.
+        # The node's other pods were drained, so they are elsewhere.
         is_static_pod_of_node = pod.mirror and pod.node in names
         pods.append(structs.replace(pod, ready=True) if is_static_pod_of_node else pod)
     return replace(snapshot, nodes=nodes, pods=tuple(pods))
 
 
 def _as_if_back(node: Node) -> Node:
-    """Return the node as if it was Ready, uncordoned by rollout, and without rollout's marks."""
+    """Return the node as if it was Ready, uncordoned by rollout, and unmarked."""
     is_cordoned_by_us = node.annotations.get(marks.CORDONED_BY_US) == "true"
     stays_cordoned = node.unschedulable and not is_cordoned_by_us
     taints = list[Taint]()
@@ -75,7 +75,6 @@ def _as_if_back(node: Node) -> Node:
 
 
 def count_finished_waves(plan: RolloutPlan | None, unfinished_nodes: Container[str]) -> int:
-    """Return how many waves of the plan have no unfinished node."""
     if plan is None:
         return 0
     finished = 0
@@ -88,10 +87,9 @@ def count_finished_waves(plan: RolloutPlan | None, unfinished_nodes: Container[s
 def join_plans(
     run_id: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended_waves: int = 0
 ) -> RolloutPlan:
-    """Return the rollout's plan: the nodes taken up as a first wave, then the waves of `fresh`.
+    """Return the nodes taken up as a first wave, then the waves of `fresh`.
 
-    An earlier process started the nodes that are taken up, and this process finishes them.
-    `ended_waves` is how many waves of the rollout are done.
+    An earlier process started the `taken_up` nodes, and this process finishes them.
     """
     waves = list[Wave]()
     blockers = fresh.blockers
@@ -115,7 +113,7 @@ def join_plans(
 def with_earlier_exclusions(
     plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]
 ) -> RolloutPlan:
-    """Add the exclusions of the plan `before`, for nodes still `present` and not in `plan`."""
+    """Add exclusions of the plan `before`, for nodes `present` and not in `plan`."""
     if before is None:
         return plan
     in_plan = {node.name for node in plan.nodes}
@@ -132,7 +130,7 @@ def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> 
     """Drop blockers that the user accepted at the start, in the plan `before`."""
     if before is None:
         return plan
-    # No one can accept another coordinator as a blocker: a record that says so is forged.
+    # No one can accept another coordinator: a record that says so is forged.
     acceptable = [item for item in before.blockers if item.kind is not BlockerKind.RIVAL]
     accepted = {_identity(item) for item in acceptable}
     blockers = tuple(item for item in plan.blockers if _identity(item) not in accepted)
@@ -144,14 +142,13 @@ def _identity(blocker: Blocker) -> tuple[str, BlockerKind, str]:
 
 
 T = TypeVar("T")
-# Between the interrupted rollout's value and today's.
 _Choice = Callable[[Any, Any], Any]
 
 
 def stricter_policy(
     standing: Policy, today: Policy, pool_by_requested: Mapping[str, str]
 ) -> Policy:
-    """Return the rules of `standing`, the interrupted rollout, or today's if stricter.
+    """Return the rules of `standing`, or today's if stricter.
 
     A pool's percentages refer to its own nodes, other percentages to all.
     """
@@ -165,7 +162,6 @@ def stricter_policy(
 
 
 def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
-    """Return `standing` with each field of `choices` chosen from the two values."""
     fields = dict[str, Any]()
     for name, choose in choices.items():
         fields[name] = choose(getattr(standing, name), getattr(today, name))
@@ -173,7 +169,7 @@ def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
-    """Return how each rule is chosen; rules that are not listed stay as they were."""
+    """Rules that are not listed stay as they were."""
     return {
         "max_unavailable": partial(_fewer, nodes=nodes),
         "max_failures": partial(_fewer, nodes=nodes),
@@ -198,7 +194,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
 
 
 def with_timeouts_of(policy: Policy, timeouts_from: Policy) -> Policy:
-    """Return the policy with the timeouts of the other, also of pools with the same name.
+    """Apply the other policy's timeouts, also to pools with the same name.
 
     A resumed rollout keeps its rules, but not its timeouts.
     """
@@ -256,19 +252,17 @@ def _excluding(standing: ControlPlaneOrder, today: ControlPlaneOrder) -> Control
 
 
 def _fewer(one: Count, other: Count, nodes: int) -> Count:
-    """Return the smaller count; percentages refer to so many nodes."""
     return min(one, other, key=lambda count: count.of(nodes))
 
 
 def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
-    """Return a ramp with the smaller size of each step; an empty ramp limits no step."""
+    """An empty ramp limits no step."""
     if not one:
         return other
     if not other:
         return one
     steps = list[Count]()
     for step in range(max(len(one), len(other))):
-        # The last size of a ramp is for all later steps.
         size = one[min(step, len(one) - 1)]
         other_size = other[min(step, len(other) - 1)]
         steps.append(_fewer(size, other_size, nodes))
@@ -276,7 +270,7 @@ def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tup
 
 
 def _longer(one: int | None, other: int | None) -> int | None:
-    """Return the longer grace period; None means each pod's own."""
+    """None means each pod's own grace period."""
     if one is None or other is None:
         return None
     return max(one, other)
@@ -301,7 +295,7 @@ def _choose_alerts(standing: AlertPolicy, today: AlertPolicy) -> AlertPolicy:
         return standing
     if standing.matchers == today.matchers:
         return today
-    # Matchers select the alerts that count. Without them every alert counts, so those of both do.
+    # Without matchers every alert counts, so those of both do.
     return AlertPolicy(today.url)
 
 
@@ -351,13 +345,12 @@ _COURTESY: Mapping[str, _Choice] = {"drain_delay": max, "reboot_delay": max}
 def _merge_pool(
     pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]
 ) -> Pool:
-    """Return the pool of `standing` with its own rules, or today's if stricter."""
     pool_today = _find_pool(today, pool) or Pool(pool.name, pool.selector)
     # These include the policy's rules for what the pool does not set.
     rules_standing = pools_of(standing).rules(pool.name)
     rules_today = pools_of(today).rules(pool.name)
     rules = _merge(rules_standing, rules_today, choices)
-    # But not for this limit: the policy's limit applies to all nodes, in addition to the pool's.
+    # The policy's limit applies to all nodes, in addition to the pool's.
     limit = pool.max_unavailable or pool_today.max_unavailable
     if pool.max_unavailable and pool_today.max_unavailable:
         limit = choices["max_unavailable"](pool.max_unavailable, pool_today.max_unavailable)

@@ -38,7 +38,6 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _values_that_must_not_be_zero(policy: Policy) -> Iterator[tuple[str, Count | Duration]]:
-    """Yield the rules' names, as for messages, and values."""
     yield "drain.timeout", policy.drain.timeout
     yield "drain.completion.timeout", policy.drain.completion.timeout
     yield "max_failures", policy.max_failures
@@ -50,7 +49,6 @@ def _values_that_must_not_be_zero(policy: Policy) -> Iterator[tuple[str, Count |
             (f"reboot_timeout{suffix}", rules.reboot_timeout),
             (f"ready_timeout{suffix}", rules.ready_timeout),
         )
-        # A pool without a value uses the policy's.
         yield from ((name, value) for name, value in values if value is not None)
         for number, size in enumerate(rules.ramp or (), start=1):
             yield f"step {number} of the ramp{suffix}", size
@@ -60,7 +58,7 @@ def _values_that_must_not_be_zero(policy: Policy) -> Iterator[tuple[str, Count |
 
 
 def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
-    """Yield each parser, which raises `UsageError`, with the policy's texts that it must accept."""
+    """Yield each parser and the texts it must accept; others raise `UsageError`."""
     gates = policy.gates
     drain = policy.drain
     pools = policy.pools
@@ -76,7 +74,7 @@ def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], I
     spread_labels = (policy.spread_by, *(pool.spread_by for pool in pools))
     yield check_label_name, [label for label in spread_labels if label]
     yield check_label_name, (*gates.hooks.before, *gates.hooks.after)
-    # Without a final slash, the prefix must be refused: a label name that ends in a slash is.
+    # A label name that ends in a slash is refused, and so is such a prefix.
     rest_of_name = "name" if gates.hooks.prefix.endswith("/") else "/"
     yield check_label_name, [f"{gates.hooks.prefix}{rest_of_name}"]
 
@@ -98,7 +96,6 @@ class RelaxedRule(Struct, frozen=True):
 
 
 def relaxed_rules(policy: Policy) -> tuple[RelaxedRule, ...]:
-    """Return the rules by which a plan is less safe than by default."""
     return (*_relaxed_drain(policy.drain), *_relaxed_selection(policy), *_relaxed_pace(policy))
 
 

@@ -25,7 +25,8 @@ DETACH_SECONDS = 120.0
 """How long at most an empty node waits for its volumes, in seconds."""
 PROOF_SECONDS = 120.0
 """How long at most sources may take to show that a reboot worked, in seconds."""
-# Longer starts probably were unready in between; also Deployments' default progressDeadlineSeconds.
+# Also Deployments' default progressDeadlineSeconds. After longer starts, pods probably were unready
+# in between.
 _LONGEST_START = 600
 # Owners that replace a pod while it terminates. Pods do not show a Job's podReplacementPolicy.
 REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
@@ -34,8 +35,6 @@ ORDERED = "StatefulSet"
 
 
 class PastDurations(Struct, frozen=True):
-    """Seconds that steps took in past runs on this cluster."""
-
     # Until the node was empty.
     drains: tuple[float, ...] = ()
     # From the empty node until its return.
@@ -59,8 +58,8 @@ class _LastResult(msgspec.Struct, frozen=True):
 class Pace(Struct, frozen=True):
     """Estimates how many seconds steps take, from what they took before.
 
-    An ending is the time from a pod's eviction until it is gone, a start the time until a pod is
-    ready. An ending takes at most the pod's grace period.
+    An ending is the time from a pod's eviction until it is gone, at most its grace period. A start
+    is the time until a pod is ready.
     """
 
     # From local journals, sorted.
@@ -69,13 +68,12 @@ class Pace(Struct, frozen=True):
     node_runs: tuple[float, ...] = ()
     # The mean of past waves, because their times add up.
     usual_settle: int = _START_SECONDS
-    # How long pods took to be ready and to terminate, by owner's UID.
+    # By owner's UID.
     starts_by_owner: Mapping[str, int] = field(default_factory=dict)
     endings_by_owner: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, nodes: Iterable[Node], past: PastDurations, pods: Sequence[Pod] = ()) -> "Pace":
-        """Return the pace by past rollouts, the nodes' annotations and the pods' start times."""
         runs = [last_run_seconds(node) for node in nodes]
         sorted_past = replace(
             past,
@@ -97,19 +95,15 @@ class Pace(Struct, frozen=True):
         return bool(self.past.reboots)
 
     def ending_seconds(self, grace: int, nodes: int = 1) -> int:
-        """Return how long pods of this grace period take to terminate on the slowest node."""
+        """Return how long pods of this grace period terminate on the slowest node."""
         longest = grace + _CALL_SECONDS
-        # A drain includes the ending, so without known endings it is an upper estimate.
+        # A drain includes the ending, so this is an upper estimate.
         past = self.past.endings or self.past.drains
         if not past:
             return longest
         return min(longest, _slowest(past, nodes))
 
     def ending_seconds_of(self, owner_uids: Iterable[str], grace: int) -> int:
-        """Return how long one node's pods of these owners take to terminate.
-
-        Owners without a past count by the grace period.
-        """
         uids = list(owner_uids)
         past_endings = list[int]()
         for uid in uids:
@@ -122,7 +116,6 @@ class Pace(Struct, frozen=True):
         return max(slowest_known, self.ending_seconds(grace))
 
     def budget_rate(self, permits: int, grace: int, kind_by_owner: Mapping[str, str]) -> Rate:
-        """Return how fast a budget lets pods of these owners (UIDs) go."""
         ending = self.ending_seconds_of(kind_by_owner, grace)
         starting = self.starting_seconds(kind_by_owner)
         # A permit comes back when the pod's replacement is ready. Some kinds of owners start the
@@ -132,24 +125,20 @@ class Pace(Struct, frozen=True):
         return Rate(permits, ending, seconds_per_round)
 
     def starting_seconds(self, owner_uids: Iterable[str]) -> int:
-        """Return how long the slowest replacement of these owners takes to be ready."""
         starts = [self.starts_by_owner.get(uid, _START_SECONDS) for uid in owner_uids]
         slowest = max(starts, default=_START_SECONDS)
         if self.has_past_reboots:
             return slowest
-        # Until a reboot was measured, an estimate is rather too long than too short.
+        # An estimate is rather too long than too short.
         return max(slowest, _START_SECONDS)
 
     def reboot_seconds(self, before_reboot: int, nodes: int) -> int:
-        """Return how long the slowest of the nodes' reboots takes.
-
-        `before_reboot` is how long a node's run takes until then, such as for its drain.
-        """
+        """`before_reboot` is how long a node's run takes until then."""
         if self.past.reboots:
             return _slowest(self.past.reboots, nodes)
         if not self.node_runs:
             return _REBOOT_SECONDS
-        # Only whole runs are known: the rest of a run is its reboot, of at least half of the run.
+        # Only whole runs are known. The reboot is at least half of the run.
         node_run = _slowest(self.node_runs, nodes)
         return max(node_run - before_reboot, node_run // 2)
 
@@ -158,7 +147,7 @@ class Pace(Struct, frozen=True):
         if not self.past.settles:
             return 0
         owner_uids = {pod.owner.uid for pod in pods if pod.owner}
-        # The simulation itself waits for starts of known length, so the shortest past is enough.
+        # The simulation itself waits for starts of known length.
         if owner_uids <= self.starts_by_owner.keys():
             shortest_settle = round(self.past.settles[0])
             return min(shortest_settle, _START_SECONDS)
@@ -201,10 +190,7 @@ class Pace(Struct, frozen=True):
 def _endings_of(
     pods: Iterable[Pod], past_by_owner: Mapping[str, Sequence[float]]
 ) -> Mapping[str, int]:
-    """Return the median time that pods took to terminate, by owner UID.
-
-    `past_by_owner` has the owners as `kind/namespace/name`.
-    """
+    """Return the median by owner UID; `past_by_owner` has `kind/namespace/name`."""
     if not past_by_owner:
         return {}
     endings = dict[str, int]()
@@ -218,9 +204,9 @@ def _endings_of(
 
 
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
-    """Return the median time that pods took to be ready, by owner UID.
+    """Return the median by owner UID.
 
-    Very long times are dropped: these pods were probably ready, then unready for a while.
+    Pods with very long times, probably unready for a while, are dropped.
     """
     starts: dict[str, list[int]] = defaultdict(list)
     for pod in pods:
@@ -234,7 +220,7 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 def _slowest(past: Sequence[float], number: int) -> int:
     """Return the likely slowest of `number` steps, by the sorted `past`.
 
-    For one step this is the median, for many about the longest.
+    For one step this is the median.
     """
     # On average, the longest of n random steps is at the quantile n / (n + 1).
     rank = math.ceil(len(past) * number / (number + 1))
@@ -250,7 +236,7 @@ def _of_journals(past: Sequence[float]) -> str:
 
 
 def last_run_seconds(node: Node) -> float | None:
-    """Return how long the node's last run took, or None if it failed or is unknown."""
+    """Return None if the run failed or is unknown."""
     text = node.annotations.get(marks.LAST_RESULT)
     if not text:
         return None
@@ -267,20 +253,20 @@ def last_run_seconds(node: Node) -> float | None:
 def slowest_node_seconds(
     policy: Policy, rescue_seconds: float | None = None, *, playbooks: int = 0
 ) -> float:
-    """Return the most seconds a node may take, in any pool, if it is drained only once.
+    """Return the most seconds a node of any pool may take, if drained only once.
 
     `rescue_seconds` is None without a rescue. `playbooks` is how many run on each node.
     """
     pools = policy.pools
     drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])
     reboot = _longest(policy.reboot_timeout, [pool.reboot_timeout for pool in pools])
-    # The timeout applies to asking the host, to its return, and to its return after a rescue.
+    # Asking the host, its return, and its return after a rescue.
     reboots = 2 * reboot
     if rescue_seconds is not None:
         reboots += rescue_seconds + reboot
     ready = _longest(policy.ready_timeout, [pool.ready_timeout for pool in pools])
     hooks = policy.gates.hooks
-    # The timeout applies to all annotations before the reboot, to all after it, and to playbooks.
+    # All annotations before the reboot, all after it, and each playbook.
     check_count = bool(hooks.before) + bool(hooks.after) + playbooks
     checks = hooks.timeout * check_count
     courtesy = policy.courtesy
@@ -297,5 +283,5 @@ def slowest_node_seconds(
 
 
 def _longest(default: Duration, of_pools: Iterable[Duration | None]) -> Duration:
-    """Return the longest timeout; a pool with None has the default."""
+    """A pool with None has the default."""
     return max([default, *filter(None, of_pools)])

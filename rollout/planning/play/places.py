@@ -21,12 +21,12 @@ _WarningsByNode = Mapping[str, Sequence[PlaceWarning]]
 class PodPlaces:
     """Finds which nodes' pods have room elsewhere while all of these nodes are away.
 
-    It moves the pods as kube-scheduler would place them, and puts them back to try fewer nodes. A
-    pod that fits nowhere else stays on its node: it is down until the node is back.
+    It moves the pods as kube-scheduler would place them. A pod that fits nowhere else stays on its
+    node: it is down until the node is back.
     """
 
     flow: PodFlow
-    # How many pods of each budget may be away.
+    # Pods of each budget that may be away.
     allowed: Mapping[str, int]
     # Pods that had moved to each node by its drain.
     arrivals: dict[str, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class PodPlaces:
     def move_wave(
         self, wave: Batch, waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
     ) -> tuple[Batch, list[NodeDemand]]:
-        """Move the wave's pods; return the wave, and the nodes that have to wait for room.
+        """Move the wave's pods; return the wave, and the nodes that wait for room.
 
         Waiting nodes join the wave within its limits. Nodes whose pods lack room leave it.
         """
@@ -72,7 +72,6 @@ class PodPlaces:
         self.flow.scheduler.move_back({name: self._pods_on(name) for name in names})
 
     def _note_moves(self, names: Sequence[str], warnings_by_node: _WarningsByNode) -> None:
-        """Note which of the nodes' pods came from other nodes, and the warnings."""
         for name in names:
             # `pod.node` is where the pod was before the rollout.
             self.arrivals[name] = sum(pod.node != name for pod in self._pods_on(name))
@@ -83,11 +82,10 @@ class PodPlaces:
     def _undo_if_crowded(
         self, names: Sequence[str], warnings_by_node: _WarningsByNode
     ) -> Mapping[str, PlaceWarning]:
-        """Put all pods back if nodes are crowded; return these nodes, each with a warning.
+        """Put all pods back if nodes are crowded; return these with a warning each.
 
         A node is crowded if more of its pods stay than if it is away alone.
         """
-        # Without others, a node cannot be crowded.
         if not warnings_by_node or len(names) == 1:
             return {}
         self.put_back(names)
@@ -104,7 +102,7 @@ class PodPlaces:
         return crowded
 
     def _move_pods(self, names: Sequence[str]) -> _WarningsByNode:
-        """Cordon the nodes and move their pods; return warnings about pods that fit nowhere."""
+        """Return warnings about pods that fit nowhere."""
         leaving = {name: self._pods_on(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.cordoned)
         warnings_by_node = dict[str, Sequence[PlaceWarning]]()
@@ -115,7 +113,7 @@ class PodPlaces:
     def _warn_of_staying(
         self, leaving: Sequence[Pod], staying: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
-        """Yield warnings about a node's `leaving` pods, of which `staying` fit nowhere else."""
+        """`staying` are the `leaving` pods that fit nowhere else."""
         scheduler = self.flow.scheduler
         # A pod that tolerates cordons starts again on its node; others are down meanwhile.
         tolerant = [pod for pod in staying if scheduler.tolerates_cordons(pod)]
@@ -127,7 +125,6 @@ class PodPlaces:
                 is_room_short = True
             yield PlaceWarning(f"pod/{pod.key}", DownMeanwhile(cause))
         if down:
-            # If room is short, it is chance which pods stay.
             maybe_down = leaving if is_room_short else down
             yield from self._warn_of_crowded_budgets(leaving, maybe_down)
         for pod in tolerant:
@@ -136,7 +133,7 @@ class PodPlaces:
     def _warn_of_crowded_budgets(
         self, leaving: Sequence[Pod], maybe_down: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
-        """Warn of budgets that cover too many of the leaving pods, if some of these may be down."""
+        """Warn of budgets that cover too many of the leaving pods, if some may be down."""
         index = self.flow.index
         budgets_at_risk = set[str]()
         for pod in maybe_down:

@@ -1,9 +1,3 @@
-"""Simulate pods' evictions and replacements, event by event.
-
-A permit comes back when the evicted pod's replacement is ready. A controller opens a budget by
-giving the pod's role and budget to another pod of the owner.
-"""
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,15 +28,14 @@ class EventQueue:
     def __init__(self) -> None:
         self.now = 0
         self._events: list[tuple[int, int, Action]] = []
-        # Actions of the same second keep their order.
         self._numbers = count()
 
     def call_at(self, seconds: int, action: Action) -> None:
-        """Schedule the action; one in the past runs now, after those of this second."""
+        """An action in the past runs now, after those of this second."""
         heappush(self._events, (max(seconds, self.now), next(self._numbers), action))
 
     def run_until(self, is_over: Callable[[], bool], deadline: float = inf) -> None:
-        """Run actions until it is over, none is left, or the next is after the deadline."""
+        """Stop when it is over, or the next action is after the deadline."""
         while self._events and not is_over():
             next_at = self._events[0][0]
             if next_at > deadline:
@@ -51,20 +44,16 @@ class EventQueue:
             action()
 
     def advance_to(self, seconds: int) -> None:
-        """Run all actions until then, and set the clock."""
         self.run_until(lambda: False, seconds)
         self.now = max(self.now, seconds)
 
 
 class _Traits(Struct, frozen=True):
-    """What the simulation needs to know of a pod."""
-
     # The pod's own UID if it has no owner.
     owner_uid: str
     budgets: tuple[str, ...]
     ending_seconds: int
     starting_seconds: int
-    # Its owner starts pods one by one.
     is_ordered: bool
     # Its replacement starts while the pod still terminates.
     is_replaced_at_once: bool
@@ -78,13 +67,13 @@ _TraitsKey = tuple[str, tuple[str, ...], int]
 class _DrainState:
     on_empty: Action
     pods_left: int
-    # How many evicted pods were ready, by owner.
+    # Ready pods, by owner.
     evicted_ready: Counter[str] = field(default_factory=Counter)
     has_timed_out: bool = False
 
 
 class _StatefulSetOrder:
-    """Which of a StatefulSet's evicted pods starts next: the one of the lowest ordinal.
+    """Finds which of a StatefulSet's evicted pods starts next: the lowest ordinal.
 
     It starts once it is gone; pods of higher ordinals wait until it is ready.
     """
@@ -105,7 +94,6 @@ class _StatefulSetOrder:
         self._away.pop(pod.uid, None)
 
     def take_next(self) -> Pod | None:
-        """Return the pod to start now, only once, or None."""
         lowest = min(self._away.values(), key=lambda pod: natural_key(pod.name), default=None)
         if lowest is None or lowest.uid not in self._may_start:
             return None
@@ -119,9 +107,9 @@ class PodFlow:
 
     A node's residents are the pods that its drain moves. The `Pod` of an evicted pod also stands
     for its replacement: it is away until the replacement is ready, and pending while that finds no
-    room. A used permit of a budget comes back when the pod is no longer away. Surging pods are not
-    evicted: a restart of their Deployment replaces them first. A handover is the time in which a
-    controller gives a pod's role, and so its budget, to another pod.
+    room. A permit comes back when the pod is no longer away. A restart of its Deployment replaces a
+    surging pod. A handover is the time in which a controller gives a pod's role, and so its budget,
+    to another pod.
     """
 
     events: EventQueue
@@ -133,11 +121,11 @@ class PodFlow:
     rules: DrainPolicy
     index: BudgetIndex
     scheduler: Scheduler
-    # The pods that leave with a drain, by node and UID.
+    # By node and UID.
     residents: dict[str, dict[str, Pod]]
     # Deployments whose restart moves or has started a pod, by the pod's UID.
     surging: dict[str, Deployment]
-    # Their running pods, by Deployment (`namespace/name`).
+    # Running pods, by Deployment (`namespace/name`).
     replicas: Mapping[str, Sequence[Pod]]
     on_ready: Callable[[str], None] = lambda _owner_uid: None
     away_by_owner: Counter[str] = field(default_factory=Counter)
@@ -146,7 +134,6 @@ class PodFlow:
     _used_permits: Counter[str] = field(default_factory=Counter)
     # By budget and node.
     _waiting_pods: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
-    # UIDs of pods that were evicted and are not ready again.
     _away: set[str] = field(default_factory=set)
     _eviction_counts: Counter[str] = field(default_factory=Counter)
     _statefulsets: dict[str, _StatefulSetOrder] = field(
@@ -164,13 +151,13 @@ class PodFlow:
     _ending: set[str] = field(default_factory=set)
 
     def cordon(self, nodes: Sequence[str]) -> None:
-        # They no longer wait for their reboot, which the soft taint says.
+        # The soft taint says that nodes wait for their reboot.
         self.scheduler.untaint(nodes)
         self.cordoned.update(nodes)
         self.scheduler.set_cordoned(self.cordoned)
 
     def uncordon(self, node: str) -> None:
-        """Let pending pods start on the node, or elsewhere."""
+        """Pending pods may start on the node, or elsewhere."""
         del self._drains[node]
         self.cordoned.discard(node)
         self.scheduler.set_cordoned(self.cordoned)
@@ -185,12 +172,11 @@ class PodFlow:
         return Counter(_owner_uid(pod) for pod in pods if pod.uid not in self._away)
 
     def count_evicted_ready(self, node: str, owner_uid: str) -> int:
-        """Return how many ready pods of the owner the node's drain has evicted so far."""
         drain = self._drains.get(node)
         return drain.evicted_ready[owner_uid] if drain else 0
 
     def drain(self, node: str, on_empty: Action) -> None:
-        """Begin to move the node's pods away; call `on_empty` once all are gone."""
+        """Call `on_empty` once all pods are gone."""
         residents = self.residents.setdefault(node, {})
 
         # Surging pods first, then as the API lists them.
@@ -217,13 +203,11 @@ class PodFlow:
                 self._evict_or_wait(pod, node)
 
     def give_up_drain(self, node: str) -> None:
-        """Evict no more of the node's pods."""
         self._drains[node].has_timed_out = True
         for pods_by_node in self._waiting_pods.values():
             pods_by_node.pop(node, None)
 
     def _replace_by_restart(self, pod: Pod) -> None:
-        """Restart the pod's Deployment, unless its rolling update already replaces the pod."""
         deployment = self.surging[pod.uid]
         key = deployment.key
         if key not in self._updates:
@@ -235,7 +219,6 @@ class PodFlow:
         self._continue_update(update)
 
     def _continue_update(self, update: PlayedUpdate) -> None:
-        """Start and end pods until the rolling update has to wait."""
         may_start_more = True
         while may_start_more:
             for new_pod, original in update.start_pods():
@@ -246,7 +229,6 @@ class PodFlow:
             may_start_more = bool(ending)
 
     def _start_new(self, pod: Pod, original: Pod, replica_set: str) -> None:
-        """Start the new ReplicaSet's copy of the original pod."""
         self.scheduler.add_pod(pod, original, replica_set)
         self.surging[pod.uid] = self.surging[original.uid]
         traits = self._traits(original)
@@ -254,7 +236,6 @@ class PodFlow:
         self._place(pod, traits)
 
     def _end_old(self, pod: Pod) -> None:
-        """End a pod of an old ReplicaSet, without an eviction."""
         node = self.scheduler.node_of(pod)
         is_pending = not node
         if is_pending:
@@ -263,13 +244,11 @@ class PodFlow:
         self._ending.add(pod.uid)
         traits = self._traits(pod)
         gone_at = self.events.now + traits.ending_seconds
-        # Drains count only the pods that they move.
         drained_node = node if pod.uid in self.residents.get(node, {}) else _NO_NODE
         self.events.call_at(gone_at, partial(self._note_gone, pod, traits, drained_node))
 
     def _handover_seconds(self, pod: Pod) -> int:
-        """Return how long the pod's eviction waits for a controller to open its budget, or 0."""
-        # A pod that is away still has its permits.
+        # A pod that is away has its permits.
         if pod.uid in self._away:
             return 0
         budgets = self._traits(pod).budgets
@@ -304,7 +283,7 @@ class PodFlow:
         self._evict_or_wait(pod, node)
 
     def _standbys(self, owner_uid: str) -> Sequence[Pod]:
-        """Return the owner's pods on nodes of the rollout that do not have the role."""
+        """Return the owner's pods on the rollout's nodes without the role."""
         if not self._pods_by_owner:
             residents = self.residents.values()
             all_pods = chain.from_iterable(pods_by_uid.values() for pods_by_uid in residents)
@@ -313,14 +292,13 @@ class PodFlow:
         return sorted(standbys, key=lambda pod: natural_key(pod.name))
 
     def _has_role(self, pod: Pod) -> bool:
-        """Whether a budget that another controller opens covers the pod."""
         return any(budget in self.handovers for budget in self._traits(pod).budgets)
 
     def _can_succeed(self, pod: Pod) -> bool:
         return pod.uid not in self._away and self.scheduler.node_of(pod) not in self.cordoned
 
     def _evict_or_wait(self, pod: Pod, node: str) -> None:
-        """Evict the pod, or let it wait for a permit of the first budget without any."""
+        """Wait for a permit of the first budget without any."""
         traits = self._traits(pod)
         budget = self._find_used_up_budget(pod, traits)
         if budget is None:
@@ -330,7 +308,6 @@ class PodFlow:
         waiting_by_node.setdefault(node, deque()).append(pod)
 
     def _find_used_up_budget(self, pod: Pod, traits: _Traits) -> str | None:
-        """Return the first budget whose permit the pod's eviction has to wait for, or None."""
         # A pod that is away still has its permits.
         if pod.uid in self._away:
             return None
@@ -344,7 +321,7 @@ class PodFlow:
         return self._used_permits[budget] < max(1, self.permits.get(budget, 0))
 
     def _evict(self, pod: Pod, traits: _Traits, node: str) -> None:
-        """Evict the pod; if it was ready, it takes a permit of each of its budgets."""
+        """Only ready pods take permits."""
         was_ready = pod.uid not in self._away
         if was_ready:
             self._away.add(pod.uid)
@@ -362,12 +339,11 @@ class PodFlow:
             self._place(pod, traits)
 
     def _remove(self, pod: Pod, node: str) -> None:
-        # Pods that no drain moves are not residents, so have no entry here.
+        # Pods that no drain moves are not residents.
         self.residents.get(node, {}).pop(pod.uid, None)
         self.scheduler.take_out(pod)
 
     def _note_gone(self, pod: Pod, traits: _Traits, node: str) -> None:
-        """Start the pod's replacement, retry pending pods, and count the pod for its drain."""
         is_ended_by_update = pod.uid in self._ending
         if is_ended_by_update:
             self._ending.discard(pod.uid)
@@ -378,7 +354,7 @@ class PodFlow:
             if not traits.is_replaced_at_once:
                 self._remove(pod, node)
                 self._start_replacement(pod, traits)
-            # Its node is cordoned, so only pods that this one kept away elsewhere find room now.
+            # Its node is cordoned, so only pods that this one kept away elsewhere find room.
             retried = self._pending_by_rules
         self._place_pending(list(retried.values()))
         drain = self._drains.get(node)
@@ -388,7 +364,6 @@ class PodFlow:
                 drain.on_empty()
 
     def _start_replacement(self, pod: Pod, traits: _Traits) -> None:
-        """Start the replacement of a pod that is gone, now or when its StatefulSet allows it."""
         if traits.is_ordered:
             self._statefulsets[traits.owner_uid].note_gone(pod)
             self._start_next(traits.owner_uid)
@@ -396,13 +371,11 @@ class PodFlow:
             self._place(pod, traits)
 
     def _start_next(self, owner_uid: str) -> None:
-        """Start the next pod of a StatefulSet, if one may start."""
         pod = self._statefulsets[owner_uid].take_next()
         if pod is not None:
             self._place(pod, self._traits(pod))
 
     def _place(self, pod: Pod, traits: _Traits) -> None:
-        """Start the pod on a node with room, or note it as pending."""
         node = self.scheduler.choose_node(pod)
         has_room = bool(node) and node not in self.cordoned
         if not has_room:
@@ -448,7 +421,7 @@ class PodFlow:
         self.on_ready(traits.owner_uid)
 
     def _grant_permits(self, budget: str) -> None:
-        """Evict pods that wait for the budget, first of the node with the fewest pods left."""
+        """Evict waiting pods, first of the node with the fewest pods left."""
 
         def rank(node: str) -> tuple[int, str]:
             return self._drains[node].pods_left, node
@@ -467,7 +440,7 @@ class PodFlow:
         return self._traits_by_pod[pod.uid]
 
     def _look_up_traits(self, pod: Pod) -> _Traits:
-        """Return the pod's traits: one object for all pods that are alike."""
+        """Return one object for all pods that are alike."""
         budgets = guarding_budgets(pod, self.index)
         uid = _owner_uid(pod)
         key = (uid, budgets, pod.grace_period)

@@ -21,29 +21,27 @@ _LONG_AGO = -1_000_000_000
 class PlayedUpdate:
     """The pods of a Deployment whose restart ends no pod before a new one is ready.
 
-    Each restart makes all pods old, and creates a ReplicaSet that starts new ones. `old` and `new`
-    have no terminating pods.
+    Each restart makes all pods old and starts new ones. `old` and `new` have no terminating pods.
     """
 
     desired: int
     surge: int
     # At the rollout's start.
     pods: Sequence[Pod]
-    # The pods that are to end, and the pods that replace them, by UID.
+    # By UID.
     old: dict[str, Pod] = field(default_factory=dict)
     new: dict[str, Pod] = field(default_factory=dict)
     _restarts: int = 0
     _started: int = 0
     # How many restarts there had been when each pod started, by UID; 0 for others.
     _restarts_before: dict[str, int] = field(default_factory=dict)
-    # When pods became ready, by UID; None before. Pods of the rollout's start are not listed.
+    # By UID; None before. Pods of the rollout's start are not listed.
     _ready_at: dict[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.new.update((pod.uid, pod) for pod in self.pods)
 
     def ensure_replaced(self, pod: Pod) -> None:
-        """Restart the Deployment, unless the pod is old already."""
         if pod.uid in self.new:
             self.old |= self.new
             self.new = {}
@@ -51,7 +49,6 @@ class PlayedUpdate:
 
     @property
     def replica_set(self) -> str:
-        """Return an identifier of the ReplicaSet that the last restart created."""
         return f"{self.pods[0].uid}+{self._restarts}"
 
     def start_pods(self) -> Iterator[tuple[Pod, Pod]]:
@@ -60,7 +57,6 @@ class PlayedUpdate:
         most_pods = self.desired + self.surge
         room = most_pods - len(self.old) - len(self.new)
         for _ in range(min(missing, room)):
-            # The pods are copied in turn.
             copies_before, index = divmod(self._started, len(self.pods))
             original = self.pods[index]
             copy = structs.replace(original, uid=f"{original.uid}+{copies_before + 1}", node="")
@@ -71,21 +67,20 @@ class PlayedUpdate:
             yield copy, original
 
     def end_pods(self, now: int, node_of: Callable[[Pod], str]) -> list[Pod]:
-        """Drop and return the old pods that end now, because enough others are ready."""
+        """Drop and return the old pods that end now."""
         unready_new = sum(self._is_unready(uid) for uid in self.new)
         ready_new = len(self.new) - unready_new
-        # As Kubernetes: old pods count as if they were ready, so unready ones end first.
+        # As in Kubernetes, old pods count as if they were ready, so unready ones end first.
         surplus = len(self.old) + ready_new - self.desired
         if surplus <= 0:
             return []
         pods_on_node = Counter(map(node_of, (*self.old.values(), *self.new.values())))
 
         def rank(pod: Pod) -> tuple[bool, bool, int, int, int, str]:
-            """Return a pod's rank for a sort: pods without a node end first, then unready ones."""
+            """Rank pods without a node first, then unready ones."""
             node = node_of(pod)
             has_node = bool(node)
             is_ready = not self._is_unready(pod.uid)
-            # Older ReplicaSets first.
             restarts = self._restarts_before.get(pod.uid, 0)
             # The more of the Deployment's pods are on its node, the earlier it ends.
             emptiness = -pods_on_node[node]
@@ -108,7 +103,7 @@ class PlayedUpdate:
     def _age_rank(self, uid: str, now: int) -> int:
         """Return the binary logarithm of the nanoseconds since the pod became ready.
 
-        Kubernetes compares logarithms, so pods of about the same age are equal.
+        Kubernetes compares logarithms, so similar ages are equal.
         """
         ready_at = self._ready_at.get(uid, _LONG_AGO)
         if ready_at is None:

@@ -22,7 +22,7 @@ from rollout.planning.play.pace import Pace, last_run_seconds
 from rollout.planning.play.places import PodPlaces
 from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
-# Nodes times pods; without past reboots, larger rollouts are estimated from budgets' rates.
+# Nodes times pods; larger rollouts without past reboots are estimated instead.
 _MOST_PLAYED = 300_000
 
 
@@ -35,10 +35,9 @@ def slowest_ending_seconds(
 ) -> int:
     """Return how long the pods take to terminate, on the slowest of the nodes.
 
-    Pods of an owner with a past take as long as its pods did, other pods their grace period.
+    Pods of an owner without a past use their grace period.
     """
     slowest = 0
-    # Of each node that has pods without a past.
     longest_graces = list[int]()
     for pods in pods_of_nodes:
         # Pods of an owner are alike, so one of them is enough.
@@ -72,10 +71,7 @@ class PlayedLayout(Struct, frozen=True):
 
 
 class Simulator(Struct, frozen=True):
-    """Plays a layout's waves: which nodes' pods find room together, and how long it takes.
-
-    `leaving` has the pods that each node's drain moves elsewhere.
-    """
+    """Plays a layout's waves: what finds room together, and how long it takes."""
 
     policy: Policy
     pools: Pools
@@ -84,16 +80,16 @@ class Simulator(Struct, frozen=True):
     index: BudgetIndex
     nodes: Mapping[str, Node]
     leaving: Mapping[str, Sequence[Pod]]
-    # Deployments whose restart moves a pod, by the pod's UID.
+    # By pod UID.
     surging: Mapping[str, Deployment]
-    # Their running pods, by Deployment.
+    # Running pods, by Deployment.
     replicas: Mapping[str, Sequence[Pod]]
 
     def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
         """Play the waves in order; `scheduler` has the cluster before the rollout.
 
-        If a node's pods lack room while the wave's other nodes are away, the node is postponed to
-        the next wave of the same part, or to a wave that is added at the end of the part.
+        A node whose pods lack room is postponed to the next wave of the same part, or to a wave
+        that is added at the end of the part.
         """
         limits = layout.limits
         flow = self._pod_flow(limits, scheduler)
@@ -107,7 +103,6 @@ class Simulator(Struct, frozen=True):
                 last_wave = played[-1]
                 is_end_of_part = not unplayed or unplayed[0].parts != last_wave.parts
                 if is_end_of_part:
-                    # An empty wave, which the postponed nodes join.
                     unplayed.insert(0, replace(last_wave, demands=()))
             wave = unplayed.pop(0)
             simulation: _WaveSimulation
@@ -124,7 +119,6 @@ class Simulator(Struct, frozen=True):
         return PlayedLayout(tuple(played), places.arrivals, warnings_once)
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
-        """Return the pods before the first wave, at second 0."""
         residents = dict[str, dict[str, Pod]]()
         for name, pods in self.leaving.items():
             residents[name] = {pod.uid: pod for pod in pods}
@@ -148,18 +142,17 @@ class Simulator(Struct, frozen=True):
         )
 
     def _plays_each_eviction(self, layout: Layout) -> bool:
-        """Whether each eviction is played, rather than waves estimated from budgets' rates."""
-        # When a rolling node may start depends on how each node before it went.
+        """The alternative is to estimate waves from budgets' rates."""
+        # A rolling node's start depends on how each node before it went.
         if any(wave.rolling for wave in layout.waves):
             return True
         if self.pace.has_past_reboots:
             return True
-        # Without past reboots, the estimate is rough, so playing a large rollout is not worth it.
+        # Without past reboots, the estimate is too rough to play a large rollout.
         pod_count = sum(len(pods) for pods in self.leaving.values())
         return pod_count * len(self.leaving) <= _MOST_PLAYED
 
     def estimated_seconds(self, layout: Layout) -> int:
-        """Estimate the rollout by budgets' rates, without playing it."""
         delays = self.drain_delay + self.reboot_delay + self.policy.gates.soak
         usual_reboot = self.pace.reboot_seconds(before_reboot=0, nodes=1)
         besides_drain = round(delays + usual_reboot + self.pace.usual_settle)
@@ -175,7 +168,6 @@ class Simulator(Struct, frozen=True):
         return round(self.policy.courtesy.reboot_delay)
 
     def seconds_away(self, wave: Batch) -> Mapping[str, int]:
-        """Return how long each of the wave's nodes is probably away, if drained alone."""
         usual_reboot = self.pace.reboot_seconds(before_reboot=0, nodes=1)
         seconds = dict[str, int]()
         for demand in wave.demands:
@@ -184,7 +176,7 @@ class Simulator(Struct, frozen=True):
         return seconds
 
     def last_run_seconds(self, name: str) -> int:
-        """Return how long the node took last time; 0 if unknown."""
+        """Return 0 if unknown."""
         return round(last_run_seconds(self.nodes[name]) or 0)
 
     def slowest_ending_seconds(self, names: Sequence[str]) -> int:
@@ -214,7 +206,6 @@ class _WaveSimulation:
             rules = simulator.pools.rules(demand.pool)
             self._drain_timeouts[name] = drain_timeout_seconds(rules)
             self._completion_waits[name] = demand.wait_seconds
-        # By node.
         self.begun_at = dict[str, int]()
         self.empty_at = dict[str, int]()
         self.back_at = dict[str, int]()
@@ -223,11 +214,9 @@ class _WaveSimulation:
         self.wave_begun_at = flow.events.now
 
     def play(self, *, is_last: bool) -> None:
-        """Play the wave; a rollout does not settle after its last wave."""
         raise NotImplementedError
 
     def estimated_wave(self) -> Batch:
-        """Return the wave as played, with its estimate."""
         raise NotImplementedError
 
     @property
@@ -242,18 +231,18 @@ class _WaveSimulation:
         return max(self.empty_at[name] - self.begun_at[name] for name in self.names)
 
     def slowest_reboot_seconds(self, drain: int) -> int:
-        """Return the time of the slowest reboot after `drain` seconds, including its delay."""
+        """Include the reboot's delay; `drain` is in seconds."""
         simulator = self.simulator
         delay = simulator.reboot_delay
-        # The past runs that this is compared with did not wait for completion.
+        # Past runs did not wait for completion.
         completion_wait = max(self._completion_waits.values())
         before_reboot = drain - completion_wait + delay
         return delay + simulator.pace.reboot_seconds(before_reboot, len(self.names))
 
     def begin(self, name: str, least_drain: int, nodes_at_once: int) -> None:
-        """Schedule the node's drain, of at least `least_drain` seconds, then its reboot.
+        """`least_drain` is in seconds; `nodes_at_once` begin together.
 
-        `nodes_at_once` begin together. The more do, the longer the slowest reboot probably takes.
+        The more do, the longer the slowest reboot probably takes.
         """
         events = self.flow.events
         drain_start = self.now + self.simulator.drain_delay
@@ -267,13 +256,12 @@ class _WaveSimulation:
         events.call_at(deadline, lambda: self._time_out_drain(name, on_empty))
 
     def _time_out_drain(self, name: str, on_empty: Action) -> None:
-        """Count the node as empty, although a real drain with pods to evict would fail."""
+        """A real drain with pods to evict would fail."""
         if name not in self.empty_at:
             self.flow.give_up_drain(name)
             on_empty()
 
     def _end_drain(self, name: str, earliest_empty: int, nodes_at_once: int) -> None:
-        """Note when the node is empty, and schedule its return after the reboot."""
         if name in self.empty_at:
             return
         simulator = self.simulator
@@ -284,7 +272,7 @@ class _WaveSimulation:
         empty_at = min(max(self.now, earliest_empty), latest_empty)
         self.empty_at[name] = empty_at
         reboots_at = empty_at + simulator.reboot_delay
-        # The past runs that this is compared with did not wait for completion.
+        # Past runs did not wait for completion.
         before_reboot = reboots_at - begun_at - completion_wait
         usual_back = reboots_at + simulator.pace.reboot_seconds(before_reboot, nodes_at_once)
         back_at = max(usual_back, self.earliest_back.get(name, 0))
@@ -299,13 +287,11 @@ class _WaveSimulation:
 
 
 class _TogetherSimulation(_WaveSimulation):
-    """A wave whose nodes begin at once; each eviction is played."""
-
     def play(self, *, is_last: bool) -> None:
         names = self.names
         events = self.flow.events
         simulator = self.simulator
-        # `PodPlaces.move_wave` has moved the pods to find room; here they move as budgets allow.
+        # `PodPlaces.move_wave` has moved the pods; here they move as budgets allow.
         self.places.put_back(names)
         pods_of_nodes = [self.pods_on(name) for name in names]
         away_before = self.flow.away_count
@@ -314,7 +300,6 @@ class _TogetherSimulation(_WaveSimulation):
         for name in names:
             self.begin(name, least_drain, nodes_at_once=len(names))
         events.run_until(lambda: self.are_all_back)
-        # A rollout does not settle after its last wave.
         if not is_last:
             moved_pods = list(chain.from_iterable(pods_of_nodes))
             self._await_settled(moved_pods, away_before)
@@ -326,13 +311,12 @@ class _TogetherSimulation(_WaveSimulation):
         drain = self.slowest_drain_seconds()
         reboot = self.slowest_reboot_seconds(drain)
         soak = round(self.simulator.policy.gates.soak)
-        # The rest of the played time.
         settle = max(0, seconds - drain - reboot - soak)
         estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
         return replace(self.wave, estimate=estimate)
 
     def _await_settled(self, moved_pods: Sequence[Pod], away_before: int) -> None:
-        """Wait until no more pods are away than before, and at least as long as past waves did."""
+        """Wait until no more pods are away than before, and as long as past waves did."""
         events = self.flow.events
         back_at = self.now
         deadline = back_at + round(self.simulator.policy.settle_timeout)
@@ -342,10 +326,7 @@ class _TogetherSimulation(_WaveSimulation):
 
 
 class _EstimatedSimulation(_WaveSimulation):
-    """A wave whose nodes begin at once, timed by budgets' rates.
-
-    Playing it only updates which node each pod is on.
-    """
+    """A wave whose nodes begin at once, timed by budgets' rates."""
 
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of simulations
         flow = self.flow
@@ -357,7 +338,6 @@ class _EstimatedSimulation(_WaveSimulation):
         for pod in self._moved_pods:
             node = flow.scheduler.node_of(pod)
             flow.residents.setdefault(node, {})[pod.uid] = pod
-        # These nodes no longer wait for a reboot, so pods need not avoid them.
         flow.scheduler.untaint(self.names)
 
     def estimated_wave(self) -> Batch:
@@ -368,13 +348,12 @@ class _EstimatedSimulation(_WaveSimulation):
         completion_wait = max(self._completion_waits.values())
         longest_drain = completion_wait + max(self._drain_timeouts.values())
         drain = simulator.drain_delay + min(longest_drain, likely_drain)
-        # The past runs that this is compared with did not wait for completion.
+        # Past runs did not wait for completion.
         before_reboot = drain - completion_wait
         reboot = simulator.reboot_delay + pace.reboot_seconds(before_reboot, len(self.names))
         settle = 0
         if self._moved_pods:
             owner_uids = {pod.owner.uid for pod in self._moved_pods if pod.owner}
-            # Replacements start during the reboots.
             starting_after_reboot = pace.starting_seconds(owner_uids) - reboot
             settle = max(starting_after_reboot, pace.least_settle_seconds(self._moved_pods))
         soak = round(simulator.policy.gates.soak)
@@ -394,7 +373,7 @@ class _RollingSimulation(_WaveSimulation):
         super().__init__(simulator, flow, places, wave)
         self._rules = wave.rolling or Rolling(1)
         self._queue = RollingQueue(self._rules, self.names)
-        # How many pods were away when a node in flight began, by node and owner.
+        # Pods away when a node in flight began, by node and owner.
         self._away_before: dict[str, dict[str, int]] = {}
         # The same by owner and node.
         self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
@@ -418,19 +397,19 @@ class _RollingSimulation(_WaveSimulation):
         played_seconds = self.now - self.wave_begun_at
         drain = self.slowest_drain_seconds()
         reboot = self.slowest_reboot_seconds(drain)
-        # Each node was played at the usual pace, but the slowest of them probably takes longer.
+        # The slowest node probably takes longer than the usual pace.
         slowest_ending = simulator.slowest_ending_seconds(self.names)
         slowest_drain = max(slowest_ending, *self._completion_waits.values())
         slowest_node_seconds = simulator.drain_delay + slowest_drain + reboot
         seconds = max(played_seconds, slowest_node_seconds)
-        # Without a settle time: the cluster settles after each node while others are in flight.
+        # The cluster settles while other nodes are in flight.
         soak = round(simulator.policy.gates.soak)
         estimate = Estimate(seconds, drain, reboot, soak=soak)
         rolling = replace(self._rules, begins={name: self.begun_at[name] for name in self.names})
         return replace(self.wave, rolling=rolling, estimate=estimate)
 
     def return_node(self, name: str) -> None:
-        """Uncordon the node; its place is free once it has settled, or after the settle timeout."""
+        """Its place is free once it has settled, or after the settle timeout."""
         super().return_node(name)
         for owner in self._away_before[name]:
             self._nodes_away[owner].discard(name)
@@ -445,7 +424,6 @@ class _RollingSimulation(_WaveSimulation):
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:
-        """Note how things are before the node's drain, then cordon it and schedule the drain."""
         self._away_before[name] = self._note_away_before(name)
         simulator = self.simulator
         pods = self.pods_on(name)
@@ -458,12 +436,11 @@ class _RollingSimulation(_WaveSimulation):
         self.begin(name, least_drain, nodes_at_once=1)
 
     def _note_away_before(self, name: str) -> dict[str, int]:
-        """Note and return how many pods of each owner on the node are away as it begins."""
         away_before = dict[str, int]()
         for owner in self.flow.ready_pods_by_owner(name):
             away_now = self.flow.away_by_owner[owner]
             away_before_others = self._away_before_by_owner[owner].values()
-            # Pods that nodes in flight have evicted come back, so the least number counts.
+            # The least number counts, because pods that nodes in flight evicted come back.
             away_before[owner] = min([away_now, *away_before_others])
             self._away_before_by_owner[owner][name] = away_before[owner]
             self._nodes_away[owner].add(name)
@@ -474,7 +451,7 @@ class _RollingSimulation(_WaveSimulation):
             self._free_place_once_settled(name)
 
     def _free_place_once_settled(self, name: str) -> None:
-        """Free the node's place in flight, after a soak, if its owners have as many pods as before.
+        """Free the node's place, after a soak, if its owners have as many pods as before.
 
         Otherwise, `_retry_unsettled` tries again when the next pod is ready.
         """
@@ -489,7 +466,7 @@ class _RollingSimulation(_WaveSimulation):
         self.flow.events.call_at(soaked_at, lambda: self._free_place(name))
 
     def _lacks_pods(self, owner: str, away_before: int) -> bool:
-        """Whether more pods are away than before, apart from those that nodes away evicted."""
+        """Do not count pods that nodes away have evicted."""
         more_away = self.flow.away_by_owner[owner] - away_before
         if more_away <= 0:
             return False
@@ -499,7 +476,7 @@ class _RollingSimulation(_WaveSimulation):
         return more_away > evicted_by_nodes_away
 
     def _free_place(self, name: str) -> None:
-        """Begin the nodes that may follow this one, unless its place is free already."""
+        """Begin the nodes that may follow, unless the place is free already."""
         away_before = self._away_before.pop(name, None)
         if away_before is None:
             return
