@@ -1,5 +1,3 @@
-"""Reserves a slot for a host that holds none, if nothing prevents it: `SlotAdmission.reserve`."""
-
 import secrets
 import threading
 from collections.abc import Collection, Mapping
@@ -52,7 +50,7 @@ _DOCUMENTS_FRESH = 2.0
 _FORECAST_FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
 _COORDINATORS_FRESH = 60.0
-# Reading 30,000 pods takes 4 s; forecasts get at most this share of the time.
+# Reading 30,000 pods takes 4 s.
 _FORECAST_SHARE = 0.1
 
 # Any other reason becomes NODE_EXCLUDED.
@@ -65,7 +63,6 @@ _KIND_BY_REASON = {
 
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
-    """Return --max-unavailable of the cluster with these nodes."""
     pool_by_node = pools_of(policy).pool_by_node(select_nodes(nodes, selection))
     return AwayLimit.of(policy, len(pool_by_node), pool_by_node, nodes)
 
@@ -73,7 +70,6 @@ def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) ->
 class SlotLimits(Struct, frozen=True):
     """How many nodes, and which together, may hold slots or be unavailable."""
 
-    # All nodes by name.
     nodes: Mapping[str, Node]
     selection: Selection
     policy: Policy
@@ -81,7 +77,6 @@ class SlotLimits(Struct, frozen=True):
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
-        """Raise `Denied` if all slots of the group are held."""
         # Only a percentage depends on the size.
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
@@ -108,8 +103,7 @@ class SlotLimits(Struct, frozen=True):
             self._check_beside(self.nodes[name], node)
 
     def _check_beside(self, other: Node, node: Node) -> None:
-        """Raise `Denied` if the node must not be away together with the other one."""
-        # The rules of the node that requests a reboot decide for both.
+        # The node that requests a reboot decides for both.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
@@ -129,7 +123,7 @@ class SlotLimits(Struct, frozen=True):
 
 
 def reserve_within_limits(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
-    """Return the slots with one more, unless the node holds one; or `Denied`."""
+    """Add the slot, unless its node holds one; or raise `Denied`."""
     if slots.of_node(slot.node) is not None:
         return slots
     limits.check_group(slots, slot.group, rules)
@@ -140,8 +134,7 @@ def reserve_within_limits(slots: Slots, slot: Slot, rules: GroupRules, limits: S
 class SlotAdmission:
     """Reserves slots, for many threads. Each check raises `Denied`.
 
-    A slot has the node of a host drained, so that the host may reboot. Each group of hosts has a
-    limited number of slots.
+    A slot has the node of a host drained, so that the host may reboot.
     """
 
     def __init__(self, server: ServerContext) -> None:
@@ -176,7 +169,7 @@ class SlotAdmission:
         self._check_cached_state(request, cached_node, rules)
 
         # 2. Checks that read the cluster, the slowest last.
-        self._memory.forget()  # so that it is read again
+        self._memory.forget()
         self._check_memory()
         node = read_node(self._api, cached_node.name)
         if not node.boot_id:
@@ -210,7 +203,7 @@ class SlotAdmission:
         )
 
     def _check_cached_state(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
-        """Raise `Denied` if what was read some seconds ago, or does not change, is against it."""
+        """Check what was read some seconds ago, or does not change."""
         slots = self._server.slots.read_unless_fresh()
         nodes = self._nodes.require_all()
         limits = self._limits(nodes)
@@ -248,7 +241,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
     def _require_eligible(self, node: Node) -> Candidate:
-        """Return the node as a candidate; `Denied` if a rollout would exclude it."""
+        """Raise `Denied` if a rollout would exclude the node."""
         policy = self._settings.policy
         facts = facts_of(node)
         nodes = self._nodes.require_all()
@@ -264,7 +257,6 @@ class SlotAdmission:
         objection = why_excluded(candidate)
         is_version_known = bool(facts.update.new_version)
         if objection is None and not is_version_known:
-            # The host might boot a held version.
             objection = why_maybe_held(facts.running_version, inputs)
         if objection:
             kind = _KIND_BY_REASON.get(objection.kind, AnswerKind.NODE_EXCLUDED)
@@ -273,7 +265,6 @@ class SlotAdmission:
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
         """Raise `Denied` if a rollout has to be resumed or aborted first."""
-        # The marks of nodes that hold slots are not an unfinished rollout.
         other_nodes = [
             node
             for node in nodes.values()
@@ -285,7 +276,6 @@ class SlotAdmission:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
-        """Raise `Denied` if another reboot coordinator, such as kured, is in the cluster."""
         ignored = self._settings.policy.gates.ignored_rivals
         nodes = self._nodes.require_all()
         blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
@@ -294,7 +284,6 @@ class SlotAdmission:
             raise Denied(AnswerKind.RIVAL, f"{object_name(first.object)} {first.message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
-        """Raise `Denied` if the forecast is that the drain fails."""
         forecaster = self._forecaster.get()
         with self._forecast_lock:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers

@@ -20,7 +20,7 @@ from rollout.model.host import normalize_address
 
 IDLE_SECONDS = 15.0
 _MOST_CONNECTIONS = 1024
-# The share of file descriptors for hosts. The others are for the API server and files.
+# Of file descriptors; the others are for the API server and files.
 _SHARE_OF_HOSTS = 0.5
 # Hosts behind a load balancer share an address.
 SHARE_OF_ADDRESS = 0.5
@@ -40,7 +40,7 @@ class Listening(Struct, frozen=True):
     key: Path | None = None
 
     def load_certificate(self) -> ssl.SSLContext | None:
-        """Return a TLS context, if there is a certificate; `InputError` if unusable."""
+        """Raise `InputError` if the certificate is unusable."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -52,7 +52,6 @@ class Listening(Struct, frozen=True):
         return context
 
     def check_certificate(self) -> None:
-        """Raise `InputError` if unusable."""
         self.load_certificate()
 
     async def listen(
@@ -74,7 +73,7 @@ class Listening(Struct, frozen=True):
             raise InputError(f"cannot listen on {self.host}:{self.port}: {why}") from error
 
     async def keep_reloading(self, served_tls: ssl.SSLContext) -> None:
-        """Reload the certificate until canceled: Kubernetes replaces the files of a Secret."""
+        """Reload until canceled: Kubernetes replaces the files of a Secret."""
         if self.certificate is None:
             return
         problem = ""
@@ -95,19 +94,18 @@ class Listening(Struct, frozen=True):
 class OpenConnections:
     """Hosts' connections; closes silent ones to make room. Only for the event loop.
 
-    A connection is busy during a request, and silent before and after it.
+    A connection is busy during a request, and silent otherwise.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_per_address = max(1, int(most * SHARE_OF_ADDRESS))
-        # When each open connection was accepted or ended its last request, oldest first. Busy ones
-        # are in it, too.
+        # When each connection was accepted or ended its last request, oldest first. Includes busy
+        # ones.
         self._last_active: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
-        """Return the handler of a new connection, which may close a silent one."""
         handler = server()
         self._last_active[handler] = self._now
         # The address of the connection is known in the event loop's next cycle.
@@ -115,7 +113,6 @@ class OpenConnections:
         return handler
 
     def _make_room(self) -> None:
-        """Close the longest silent connections while a limit is exceeded."""
         self._forget_closed()
         open_by_address = Counter(map(_address, self._last_active))
         longest_silent_first = [
@@ -146,7 +143,6 @@ class OpenConnections:
 
     @contextmanager
     def kept_open(self, request: web.BaseRequest) -> Iterator[None]:
-        """Keep the request's connection from being closed as silent meanwhile."""
         handler = request.protocol
         self._busy.add(handler)
         try:
@@ -155,7 +151,6 @@ class OpenConnections:
             self._busy.discard(handler)
             is_open = self._last_active.pop(handler, None) is not None
             if is_open:
-                # The newest comes last.
                 self._last_active[handler] = self._now
 
     async def close_silent(self) -> None:
@@ -178,7 +173,6 @@ def _address(handler: web.RequestHandler) -> str:
 
 
 def raise_file_limit() -> None:
-    """Let the process open as many files as it may."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit != resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))

@@ -1,5 +1,3 @@
-"""Receives the requests of hosts, and has `service` answer them in threads."""
-
 import asyncio
 import logging
 import signal
@@ -56,7 +54,7 @@ class _Handlers:
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._render_metrics = metrics
-        # Requests under way, by address.
+        # By address.
         self._under_way: Counter[str] = Counter()
         self._metrics_lock = asyncio.Lock()
         raise_file_limit()
@@ -86,7 +84,7 @@ class _Handlers:
             answer = await self._answer_within_limits(request, answerer)
         except Denied as denied:
             answer = denied.answer
-        # A grant holds only until `answer.until`, and the process may have been suspended.
+        # The process may have been suspended since the grant.
         answer = answer.valid_at(self._service.server.clock.monotonic())
         self._service.server.count(name_in_metrics, answer.kind)
         return _json_response(answer)
@@ -94,7 +92,7 @@ class _Handlers:
     async def _answer_within_limits(
         self, request: web.Request, answerer: Answerer
     ) -> FleetLockAnswer:
-        """Return the answer, or raise `Denied`.
+        """Raise `Denied` at a limit.
 
         A request counts toward the limits once its body has arrived.
         """
@@ -105,7 +103,7 @@ class _Handlers:
         address = normalize_address(request.remote or "")
         with self.connections.kept_open(request):
             host_request = parse_request(body)
-            # Awaits nothing until the request is counted, so no other request comes in between.
+            # Await nothing until the request is counted, so no other comes in between.
             if self._under_way.total() >= MOST_REQUESTS:
                 raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are in progress")
             if self._under_way[address] >= MOST_OF_ADDRESS:
@@ -233,7 +231,7 @@ def _log_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) 
 
 
 def _url(listener: socket.socket, *, secure: bool) -> str:
-    # An IPv6 address has two more parts than host and port.
+    # An IPv6 address has two more parts.
     host, port = listener.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"

@@ -45,7 +45,6 @@ PHASES_WITHOUT_GRANT = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
 def version_of(node: Node) -> str:
-    """Return the first version number in the OS image, or all of it."""
     match = _VERSION_IN_OS_IMAGE.search(node.os_image)
     return match[0] if match else node.os_image
 
@@ -62,7 +61,7 @@ def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
 
 
 def read_slot_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return the slot's Node; None if deleted, even if another has its name."""
+    """Return None if the Node is deleted, even if another has its name."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -71,7 +70,6 @@ def read_slot_node(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
-    """Return the only node with this ID, or raise `Denied`."""
     nodes = tuple(nodes)
     matching = []
     # Invalid machine IDs give an empty ID.
@@ -102,14 +100,12 @@ class NodesUnknownError(ApiUnavailableError):
 
 
 class WatchedNodes:
-    """All nodes, kept current by a watch."""
-
     def __init__(self, cluster: PatientApi) -> None:
         self._cluster = cluster
         self._view: LiveView[Node] | None = None
 
     def follow(self, stop: GracefulStop) -> None:
-        """Keep the nodes current until `stop`; repeat a failed first read."""
+        """Repeat a failed first read."""
         with ExitStack() as stack:
             while self._view is None and not stop.is_due:
                 view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))
@@ -121,13 +117,13 @@ class WatchedNodes:
             self._cluster.clock.wait(stop, _FOREVER)
 
     def require_all(self) -> Mapping[str, Node]:
-        """Return all nodes by name, or raise `NodesUnknownError`."""
+        """Raise `NodesUnknownError` before the first read."""
         if self._view is None:
             raise NodesUnknownError("the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
 
     def of_host(self, host_id: str) -> Node:
-        """Return the only node with this ID, or raise `Denied` or `NodesUnknownError`."""
+        """Raise `Denied` unless one node has this ID, or `NodesUnknownError`."""
         return node_of_host(host_id, self.require_all().values())
 
 
@@ -159,7 +155,6 @@ def await_reregistration(
 
 
 def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return the Node that the slot's machine has registered, or None."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -214,7 +209,6 @@ def plan_of(
     now: datetime,
     cluster: ClusterIdentity = _UNKNOWN_CLUSTER,
 ) -> RolloutPlan:
-    """Return a plan of only this node."""
     reason = f"its host requested a slot of the group {slot.group}"
     wave = Wave(index=1, nodes=(plan_node(node, slot, policy),), because=reason)
     return RolloutPlan(

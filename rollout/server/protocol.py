@@ -74,10 +74,9 @@ class AnswerKind(StrEnum):
 
 
 class FleetLockAnswer(Struct, frozen=True):
-    """An answer to a host. Only a kind with the status 200 grants what the host requests."""
+    """Only a kind with the status 200 grants what the host requests."""
 
     kind: AnswerKind
-    # The text for people.
     value: str
     # Monotonic time until which it may be sent.
     until: float = inf
@@ -94,8 +93,6 @@ INTERNAL_ERROR = FleetLockAnswer(AnswerKind.INTERNAL_ERROR, "internal error, see
 
 
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
-    """The answer that denies a request."""
-
     def __init__(self, kind: AnswerKind, value: str) -> None:
         super().__init__(value)
         self.answer = FleetLockAnswer(kind, value)

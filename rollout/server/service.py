@@ -1,8 +1,3 @@
-"""Answers the requests of hosts.
-
-The docstring of `rollout.server` shows how the answers and the worker act together.
-"""
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,14 +40,12 @@ _STOP_SECONDS = 5.0
 
 @dataclass(slots=True)
 class AnswerLog:
-    """Logs answers to hosts, without repetitions."""
-
     clock: Clock
     notice: Callable[[str], None]
     # Returns the Node of a host's ID. May raise `Denied` or `NodesUnknownError`.
     node_name: Callable[[str], str]
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    # The last answer to each host, by its ID.
+    # By the host's ID.
     _last_kinds: dict[str, AnswerKind] = field(default_factory=dict)
     # In monotonic seconds, by kind or text of an hourly answer.
     _logged_at: dict[str, float] = field(default_factory=dict)
@@ -71,7 +64,7 @@ class AnswerLog:
         )
 
     def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
-        """Remember the answer; return whether to log it, because it is no repetition."""
+        """Return whether to log the answer, because it is no repetition."""
         if answer.kind not in _LOGGED_HOURLY:
             previous_kind = self._last_kinds.get(request.id)
             self._last_kinds[request.id] = answer.kind
@@ -92,8 +85,8 @@ class AnswerLog:
 class Service:
     """Answers the two requests of a host.
 
-    pre-reboot    The host wants to reboot. The first request reserves a slot, and the following
-                  ones are denied until its node is drained.
+    pre-reboot    The host wants to reboot. The first request reserves a slot; the following ones are
+                  denied until its node is drained.
     steady-state  The host is up and no longer wants to reboot, usually after its reboot.
     """
 
@@ -117,7 +110,7 @@ class Service:
         return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
-        """Return an empty string if this server can answer hosts."""
+        """Return empty if this server can answer hosts."""
         try:
             self.server.nodes.require_all()
         except NodesUnknownError as error:
@@ -136,7 +129,7 @@ class Service:
         if slot is not None:
             return self._answer_slot_holder(request, slot)
         self._admission.reserve(request, node, rules)
-        # So that it drains the node. The worker of another replica finds the slot at its next poll.
+        # The worker of another replica finds the slot at its next poll.
         self.worker.wake()
         return FleetLockAnswer(
             AnswerKind.WAITING_FOR_DRAIN,

@@ -1,5 +1,3 @@
-"""The host of a slot, known only through its Node."""
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,7 +13,7 @@ from rollout.server.state import SlotStore
 
 
 class SlotHost(Struct, frozen=True):
-    """A slot's `HostAccess`: the host cannot be asked, so its Node has to tell of it."""
+    """The host cannot be asked, so its Node has to tell of it."""
 
     slot: Slot
     planned: PlannedNode
@@ -28,10 +26,10 @@ class SlotHost(Struct, frozen=True):
 
     @property
     def error(self) -> None:
-        """None: there is no session with the host that could fail."""
+        """No session with the host could fail."""
 
     def boot_now(self) -> None:
-        """Return None: the host cannot be asked."""
+        """The host cannot be asked."""
 
     def node_to_remember(self, _planned: PlannedNode) -> PlannedNode | None:
         """Return the node with the version that it booted, or would boot.

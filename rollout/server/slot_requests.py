@@ -38,9 +38,9 @@ _PAUSE_SECONDS = 0.5
 
 
 def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> FleetLockAnswer:
-    """Grant the reboot, or raise `Denied`, `ApiError` or `FencedError`.
+    """Raise `Denied`, `ApiError` or `FencedError` if the reboot is not granted.
 
-    A grant is repeated for a host that did not get the answer. `drain_progress` may be empty.
+    `drain_progress` may be empty.
     """
     # 1. Checks before the grant, because the worker awaits a boot after every grant.
     api = server.api_for_host
@@ -58,7 +58,7 @@ def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> Flee
     _check_grantable(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
-    # A node in the phase `rebooting` has an earlier grant, which is repeated.
+    # A host that did not get the answer gets its earlier grant again.
     is_drained = is_marked and phase in (Phase.DRAINED, Phase.REBOOTING)
     if not is_drained:
         message = f"{slot.node} is {phase or 'waiting for its drain'}"
@@ -71,7 +71,7 @@ def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> Flee
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     _check_version(server, slot, node)
 
-    # 2. The grant on the Node; then the checks of the node again, which may have changed meanwhile.
+    # 2. The grant on the Node; then its checks again, which may have changed meanwhile.
     _write_grant(server, slot, node)
 
     # 3. The slot and the lock, which have to be checked after the grant.
@@ -84,7 +84,7 @@ def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
 
     `FencedError` if no server holds the lock.
     """
-    # Before both requests, because an answer is as old as its request.
+    # An answer is as old as its request.
     valid_until = server.leadership.safe_until
     # Both requests at once: the host waits.
     lock_check = in_background(server.leadership.require_server, "lock")
@@ -100,23 +100,22 @@ def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
 def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again, or raise `Denied`.
 
-    If the second check fails, the grant stays on the Node. That is safe, because the host is
-    denied, and its next request repeats all checks. The worker, which sees the grant, drains the
-    node again, or returns it if the host does not reboot in time.
+    If the second check fails, the grant stays on the Node. That is safe: the host is denied and
+    repeats all checks, and the worker, which sees the grant, drains the node again or returns it.
     """
     cluster = server.cluster_for_host
     # Any live FleetLock server may hold the lock: its worker continues this node.
     task = server.task_for_marking(slot, node, cluster, server.leadership.require_server)
     try:
-        # The phase `rebooting`, for which the worker takes the edge REBOOT_REQUESTED.
+        # The worker takes the edge REBOOT_REQUESTED for the phase `rebooting`.
         mark_granted(task)
         check_still_drained(task, cluster.deadline())
     except FencedError:
         raise
     except StepError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
-    # Only now, because the worker may have started to drain pods that arrived meanwhile. Then it
-    # has overwritten the grant with the phase `draining`.
+    # Only now, because the worker may have overwritten the grant with the phase `draining`, for
+    # pods that arrived meanwhile.
     node = task.read_node(cluster.deadline())
     if not has_grant(node):
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")
@@ -124,7 +123,6 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
 
 
 def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the node would boot a held version."""
     settings = server.settings
     memory = read_memory(server.api_for_host, settings.namespace)
     try:
@@ -143,7 +141,7 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
 
 
 def _check_run_not_over(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the Node was recreated or returned, so that the slot will be released."""
+    """Raise `Denied` if the slot will be released: its Node was recreated or returned."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -170,7 +168,7 @@ def _check_grantable(slot: Slot, node: Node) -> None:
 
 
 def _record_request_as_report(server: ServerContext, slot: Slot, node: Node) -> None:
-    """Record a report: a host that requests its next reboot has reached steady state."""
+    """A host that requests its next reboot has reached steady state."""
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if is_same_machine and awaits_report:
@@ -182,12 +180,11 @@ def _denial_before_release(slot: Slot) -> Denied:
 
 
 def _may_be_returned(slot: Slot) -> bool:
-    """Whether the worker may return the node at any time, so that no reboot is granted."""
+    """Whether the worker may return the node at any time, so that none is granted."""
     return slot.is_suspended or slot.is_canceled or slot.has_reported
 
 
 def record_report(server: ServerContext, request: HostRequest) -> Slot | None:
-    """Write the host's report into its slot; return the slot, if any."""
     slot = _find_or_restore_slot(server, request)
     if slot is None:
         return None
@@ -213,7 +210,7 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
 
 
 def _find_or_restore_slot(server: ServerContext, request: HostRequest) -> Slot | None:
-    """Return the host's slot, or the one restored from the marks of its node, or None."""
+    """Restore a missing slot from the marks of the host's node, if any."""
     try:
         node = server.nodes.of_host(request.id)
     except Denied as denied:
@@ -263,7 +260,7 @@ def _restore_slot(server: ServerContext, request: HostRequest, watched_node: Nod
         state=SlotState.ABSENT,
         is_canceled=True,
     )
-    # Keeps a slot that another replica added meanwhile.
+    # This keeps a slot that another replica added meanwhile.
     stored = server.slots.change(partial(Slots.add, slot=slot)).of_node(node.name)
     if stored is not None and stored.id != request.id:
         raise Denied(
@@ -275,7 +272,7 @@ def _restore_slot(server: ServerContext, request: HostRequest, watched_node: Nod
 
 
 def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
-    """Note in the slot that the host has reported, or that it no longer wants its reboot."""
+    """Note that the host has reported, or that it no longer wants its reboot."""
     if slot.is_canceled:
         # The node is returned without a report.
         return

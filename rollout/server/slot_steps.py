@@ -1,7 +1,7 @@
 """The steps, run by the worker, of a node whose host requests its reboot.
 
-Once the node is marked `drained`, any replica may grant the reboot. A new boot ID and Ready, which
-the kubelet of the same machine reports, prove it. The waits, whose time goes on if another replica
+Once the node is marked `drained`, any replica may grant the reboot. A new boot ID and Ready, from
+the kubelet of the same machine, prove it. The waits, whose time goes on if another replica
 continues:
 
     phase      waits for the host to    at most          and then
@@ -10,8 +10,8 @@ continues:
     booted     be Ready                  --ready-timeout  keeps the node cordoned
     ready      report steady state       --slot-timeout   goes on without the report
 
-A step that fails first suspends grants. If the host reboots after all, because of a grant that the
-step had not seen or a moment after its time was up, the worker resumes grants and awaits the boot.
+A step that fails first suspends grants. If the host reboots after all, the worker resumes grants
+and awaits the boot.
 
 How a canceled reboot (`Slot.is_canceled`) reaches a node:
 
@@ -99,10 +99,9 @@ class SlotSteps(Struct, frozen=True):
     # At the start of this run.
     slot: Slot
     slots: SlotStore
-    # See `ServerSettings.slot_timeout`.
     timeout: Duration
-    # Raises `FencedError` if another replica may work on the node. Unlike a step's
-    # `check_may_act`, it passes after the reboot was canceled.
+    # Raises `FencedError` if another replica may work on the node. Unlike a step's `check_may_act`,
+    # it passes after the reboot was canceled.
     check_not_fenced: Guard
 
     @property
@@ -120,10 +119,7 @@ class SlotSteps(Struct, frozen=True):
         return context.cluster.ask(lambda _api: self.slots.change(change))
 
     def _start_or_continue_wait(self, context: NodeContext, awaited: Awaited) -> float:
-        """Note the start of the wait in the slot, unless it is there already.
-
-        Returns how many seconds all replicas together have waited.
-        """
+        """Return how many seconds all replicas together have waited."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         change = partial(
             Slots.start_wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now)
@@ -137,7 +133,6 @@ class SlotSteps(Struct, frozen=True):
     @property
     def by_phase(self) -> Mapping[Phase, Step]:
         def suspending_grants_on_failure(step: Step) -> Step:
-            """Return the step, which suspends grants if it fails."""
             return partial(self._suspend_grants_on_failure, step)
 
         return {
@@ -146,15 +141,15 @@ class SlotSteps(Struct, frozen=True):
             Phase.DRAINING: suspending_grants_on_failure(self._drain_and_allow_grants),
             Phase.DRAINED: suspending_grants_on_failure(self._await_grant),
             Phase.REBOOTING: suspending_grants_on_failure(self._await_boot),
-            # No reboot is granted after the boot, so these have no grants to suspend.
+            # No reboot is granted after the boot.
             Phase.BOOTED: self._await_ready,
             Phase.READY: self._await_report_and_finish,
         }
 
     def _prepare_drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """Prepare the drain, unless an earlier replica's drain has led to a grant.
+        """Replace an earlier replica's mark `drained` first, because it allows grants.
 
-        That replica's mark `drained`, which allows grants, is replaced first.
+        If it has led to a grant already, no drain follows.
         """
         if context.started_by_earlier_process:
             node_before = mark_cordoned_unless_granted(context)
@@ -169,7 +164,7 @@ class SlotSteps(Struct, frozen=True):
         longest_terminations = drain_or_withhold(context_of_drain)
         is_first_drain = progress.repeated_drains == 0
         if is_first_drain:
-            # Now, because nothing delays a grant once the node is marked `drained`.
+            # Nothing delays a grant once the node is marked `drained`.
             delay_reboot(context)
         # Pods may have come meanwhile. Their terminations are not reported.
         _drain_until_empty(context_of_drain)
@@ -177,7 +172,7 @@ class SlotSteps(Struct, frozen=True):
         return replace(progress, longest_terminations=longest_terminations).move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
-        """Return how long all replicas have drained the node; 0 if it was drained before."""
+        """Add up the time of all replicas; 0 if the node was drained before."""
         was_drained_before = self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN)
         if was_drained_before:
             # The slot notes a later wait, whose time must go on.
@@ -187,7 +182,7 @@ class SlotSteps(Struct, frozen=True):
     def _suspend_grants_on_failure(
         self, step: Step, context: NodeContext, progress: Progress
     ) -> Progress:
-        """Run a step. If it fails, but the host reboots, return to awaiting its boot."""
+        """If the step fails, but the host reboots, return to awaiting its boot."""
         try:
             return step(context, progress)
         except FencedError:
@@ -195,7 +190,7 @@ class SlotSteps(Struct, frozen=True):
             raise
         except RolloutError as error:
             context = replace(context, check_may_act=self.check_not_fenced)
-            # Before the Node is read, because a replica may grant the reboot until then.
+            # A replica may grant the reboot until then, so the Node is read later.
             self._suspend_grants(context)
             if progress.phase is Phase.REBOOTING:
                 node, reboots = self._await_late_reboot(context)
@@ -216,8 +211,8 @@ class SlotSteps(Struct, frozen=True):
     def _follows_grant(self, context: NodeContext, progress: Progress) -> bool:
         """Whether the host was granted a reboot, perhaps earlier, or has rebooted.
 
-        A drain that is repeated, or continued by another replica, has overwritten the mark of an
-        earlier grant, which the host may follow. So the host gets some time to go down.
+        A drain may have overwritten the mark of an earlier grant, which the host may follow. So the
+        host gets some time to go down.
         """
         node = self._read_or_await_node(context)
         may_have_earlier_grant = context.started_by_earlier_process or progress.repeated_drains > 0
@@ -238,8 +233,8 @@ class SlotSteps(Struct, frozen=True):
     def _await_late_reboot(self, context: NodeContext) -> tuple[Node, bool]:
         """Return the last Node read, and whether its host goes down, or has booted, after all.
 
-        The host may have been granted its reboot again a moment ago, so it gets some time to go
-        down. One that is down already has not come back in time.
+        A host that may have been granted its reboot a moment ago gets some time to go down. One
+        that is down already has not come back in time.
         """
         node = self._read_or_await_node(context)
         is_down_already = self._is_down_for_reboot(node)
@@ -293,7 +288,7 @@ class SlotSteps(Struct, frozen=True):
             deadline.pause(_PAUSE_SECONDS)
 
     def _read_or_await_node(self, context: NodeContext) -> Node:
-        """Return the Node; if deleted during the reboot, adopt the one that its host registers."""
+        """Adopt the Node that the host registers, if its Node is deleted in the reboot."""
         try:
             return _read_node_with_uid(context, self.cached_slot.node_uid)
         except NodeFailure:
@@ -310,10 +305,10 @@ class SlotSteps(Struct, frozen=True):
         return self._adopt_new_node(context, node)
 
     def _adopt_new_node(self, context: NodeContext, node: Node) -> Node:
-        """Mark the new Node of the same machine, and have the slot continue with it."""
+        """Mark the machine's new Node, and have the slot continue with it."""
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
-        # The mark first, then the slot: after a crash in between, the mark leads to the node.
+        # The mark comes first: after a crash in between, it leads to the node.
         change = partial(Slots.adopt_node, run_id=self.slot.run_id, node_uid=node.uid)
         self._change(context, change)
         return context.read_node()
@@ -333,7 +328,6 @@ class SlotSteps(Struct, frozen=True):
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.REQUEST, self.timeout):
             if self.cached_slot.is_canceled:
-                # `_follows_grant` looks once more for a grant.
                 raise StoppedError(_CANCELED)
             if has_grant(node):
                 # A request thread, perhaps of another replica, has marked the phase already.
@@ -386,12 +380,12 @@ class SlotSteps(Struct, frozen=True):
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
         draining = drain_again(context, progress, refilled)
-        # The next wait starts anew, for the host has to request its reboot again.
+        # The host has to request its reboot again, so the next wait starts anew.
         self._resume_grants(context)
         return draining
 
     def _await_ready(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait for Ready, in whichever boot: the host may reboot again meanwhile."""
+        """The host may reboot again while it becomes Ready."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
             if node.is_ready and has_same_machine_rebooted(context.planned, node):
@@ -404,7 +398,7 @@ class SlotSteps(Struct, frozen=True):
     def _await_report_and_finish(self, context: NodeContext, progress: Progress) -> Progress:
         context.report_step(Phase.READY, "waiting for its host to report steady state")
         node = self._await_report(context)
-        # Of the current boot: the host may have rebooted since it was Ready.
+        # The host may have rebooted since it was Ready.
         boot = _boot_facts(node)
         run_checks_after_reboot(context, boot)
         return return_proven_node(context, replace(progress, boot=boot))
@@ -414,7 +408,6 @@ class SlotSteps(Struct, frozen=True):
 
         def needs_no_wait(node: Node) -> bool:
             slot = self.cached_slot
-            # A canceled reboot needs no report.
             return node.is_ready and (slot.has_reported or slot.is_canceled)
 
         node = self._poll_until(needs_no_wait, context, Awaited.REPORT, seconds=self.timeout)
@@ -429,7 +422,7 @@ def _mark_rebooting(context: NodeContext) -> None:
 
 
 def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
-    """Claim the node; `NotStartedError` if it would boot a held version."""
+    """Raise `NotStartedError` if the node would boot a held version."""
     context.check_may_act()
     node = _read_node_with_uid(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
@@ -463,7 +456,6 @@ def _require_same_machine(context: NodeContext, node: Node) -> None:
 
 
 def _failure_without_reboot(error: RolloutError, node: Node, timeout: Duration) -> RolloutError:
-    """Return the step's error, or one that keeps the node cordoned."""
     is_canceled = isinstance(error, StoppedError)
     if is_canceled and not node.is_ready:
         return _not_rebooted_failure(node, timeout)
@@ -500,7 +492,7 @@ class _DrainedCheck:
     next_check: Deadline | None = None
 
     def run_if_due(self) -> None:
-        """Raise `RefilledError`, `DrainError` or `WithheldError` if the node must not reboot."""
+        """Raise `RefilledError`, `DrainError` or `WithheldError` if it may not."""
         is_due = self.next_check is None or self.next_check.expired
         if not is_due:
             return

@@ -1,5 +1,3 @@
-"""What the threads of a server share: its settings, the slots, and who holds the lock."""
-
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -34,7 +32,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import Clock, ClusterApi, Observer
 from rollout.server.nodes import WatchedNodes, plan_node, select_nodes
 
-# A host waits meanwhile: for one API call, and for its retries.
+# In seconds, while a host waits: for one API call, and for its retries.
 _CALL_SECONDS = 10.0
 _RETRY_SECONDS = 10.0
 # Cached state up to this age may deny a request.
@@ -48,16 +46,14 @@ class ServerSettings(Struct, frozen=True):
     groups: Groups
     selection: Selection
     policy: Policy
-    # The namespace of the Lease, slots, memory and record.
+    # Of the Lease, slots, memory and record.
     namespace: str
     holder: str
     lease_seconds: int
-    # How long a host may take to request its reboot again after the drain, and to come back after
-    # the grant.
+    # For a host to request its reboot again after the drain, and to come back after the grant.
     slot_timeout: Duration
 
     def failure_limit(self, nodes: Iterable[Node]) -> int:
-        """Return --max-failures as a number, for all `nodes` of the cluster."""
         return self.policy.failure_limit(len(select_nodes(nodes, self.selection)))
 
 
@@ -108,7 +104,7 @@ class SlotStore:
         return self._store_if_newer(slots, began)
 
     def why_stale(self, fresh_seconds: float) -> str:
-        """Return an empty string if the slots were read in the last `fresh_seconds`."""
+        """Return empty if the slots were read in the last `fresh_seconds`."""
         if self._problem:
             return self._problem
         age = self.clock.monotonic() - self._read_at
@@ -132,7 +128,7 @@ class SlotStore:
 
 @dataclass(slots=True)
 class Leadership:
-    """Who holds the lock: this server, another replica of it, or a rollout. For many threads."""
+    """Who holds the lock: this server, another replica or a rollout. For many threads."""
 
     api: ClusterApi
     watch: LeaseWatch
@@ -145,10 +141,7 @@ class Leadership:
     _read_at: float = float("-inf")
 
     def read_holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
-        """Return whether the lock's holder is alive; the Lease is read unless that is fresh.
-
-        Raises `ApiError`.
-        """
+        """Read the Lease unless it is fresh. Raises `ApiError`."""
         # Before waiting for the mutex, so that threads that wait for it share one read.
         oldest_fresh_read = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:
@@ -172,7 +165,7 @@ class Leadership:
         """Until when (monotonic) a check that starts now is valid.
 
         Another replica takes a dead holder's lock after the time of two renewals at the earliest,
-        and one renewal may have been under way. So the time of one renewal is sure.
+        and one renewal may have been under way.
         """
         return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._lease.renewal_seconds)
 
@@ -181,7 +174,6 @@ class Leadership:
         self._read_lease_again()
         own_lock = self.own_lock
         if own_lock is not None and self._lease.holder == self.holder:
-            # This replica's own lock can renew the Lease first.
             own_lock.check()
             return
         state = self.watch.state
@@ -217,15 +209,13 @@ class Troubles:
 
 @dataclass(slots=True)
 class ServerContext:
-    """What the worker and the threads that answer hosts share."""
-
     settings: ServerSettings
     api: ClusterApi
     clock: Clock
     notice: Callable[[str], None]
     # Yields the observers of one run.
     observers_of: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
-    # Counts an answer by request (`pre-reboot` or `steady-state`) and kind.
+    # By request (`pre-reboot` or `steady-state`) and kind of answer.
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
     slots: SlotStore = field(init=False)
@@ -276,5 +266,5 @@ class ServerContext:
 
     @property
     def cluster_for_host(self) -> PatientApi:
-        """Retries only for some seconds: a host waits."""
+        """A host waits: retries only for some seconds."""
         return PatientApi(self.api_for_host, self.clock, seconds=_RETRY_SECONDS)

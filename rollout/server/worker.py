@@ -59,8 +59,6 @@ _SLOTS = "the slots of FleetLock"
 
 
 class _DetailObserver(Struct, frozen=True):
-    """Stores what a run does now."""
-
     run_id: str
     # By run ID.
     details: dict[str, str]
@@ -72,7 +70,7 @@ class _DetailObserver(Struct, frozen=True):
 
 @dataclass
 class SlotRunner:
-    """Takes the node of a slot through its steps, with the engine; for many threads.
+    """Takes a slot's node through its steps, with the engine; for many threads.
 
     A run is taken up if another replica has started it, as the marks on its Node show.
     """
@@ -101,7 +99,6 @@ class SlotRunner:
             node = self._await_new_node(slot, check_may_act)
             slot = server.slots.cached_slot(slot)
         if node is None:
-            # The Node was deleted.
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
         if is_returned_by(node, slot.run_id):
@@ -111,7 +108,7 @@ class SlotRunner:
             # It did so without a drain, and its node needs no other reboot.
             return None
         if slot.is_canceled and not is_taken_up:
-            # The node was never cordoned, so there is nothing to return.
+            # The node was never cordoned.
             self._remember_as_canceled(slot)
             return None
         plan = plan_of(
@@ -178,8 +175,8 @@ class SlotRunner:
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
         """Continue for a replica that ended while the Node was gone.
 
-        Marks and returns the Node that the slot's machine registers. None if it registers none in
-        time, or if the reboot is canceled.
+        Marks and returns the new Node. None if the machine registers none in time, or if the reboot
+        is canceled.
         """
         server = self.server
         cluster = PatientApi(server.api, server.clock)
@@ -199,7 +196,7 @@ class SlotRunner:
         return read_slot_node(server.api, server.slots.cached_slot(slot))
 
     def _remember_as_canceled(self, slot: Slot) -> None:
-        """Make the node back off: no slot is reserved for it for some time."""
+        """No slot is reserved for the node for some time."""
         # The memory counts the abort of a FleetLock run as a canceled reboot.
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
@@ -214,7 +211,7 @@ class SlotRunner:
         planned = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # If another replica has started the node, it is too late to measure it before the drain.
+        # A started node can no longer be measured as before the drain.
         if not is_taken_up:
             self._baselines.update(
                 engine.health_monitor.measure([slot.node], dict(self._baselines))
@@ -247,12 +244,10 @@ class SlotRunner:
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
         """Wait until the cluster has settled, then for gates.soak."""
-        # The engine's stop is due if the reboot is canceled.
         stop = engine.stop.with_process_stop(self.server_stop)
         try:
             why_unsettled = engine.health_monitor.wait_until_settled(
                 health_before,
-                # A slot's plan has one wave.
                 wave=1,
                 stop=stop,
                 # Slots may be reserved for other hosts, which reboot meanwhile.
@@ -281,7 +276,7 @@ class Worker:
     """Holds the lock while slots need work, with a thread for each.
 
     A thread ends early if `server_stop` is requested (this replica ends) or `lead_end` (it has lost
-    the lock); another replica continues.
+    the lock).
 
     A slot is held until its node is returned. It is failed if its node stays cordoned, or absent if
     its host did not come back either: then it waits for a report of its host.
@@ -305,7 +300,7 @@ class Worker:
         self._woken.set()
 
     def detail(self, slot: Slot) -> str:
-        """Return what the slot's node is doing, or empty if another replica works on it."""
+        """Return empty if another replica works on the node."""
         return self._runner.details.get(slot.run_id, "")
 
     @property
@@ -345,16 +340,16 @@ class Worker:
     def _needs_work(self, slot: Slot) -> bool:
         if slot.state is SlotState.HELD or slot.is_canceled:
             return True
-        # A failed or absent slot waits for a report, but is released once its Node is gone.
+        # A failed or absent slot is released once its Node is gone.
         return self._is_node_gone(slot)
 
     def _is_node_gone(self, slot: Slot) -> bool:
-        """Whether the slot's Node was deleted; False if unknown."""
+        """Return False if unknown."""
         try:
             node = self._server.nodes.require_all().get(slot.node)
             if node is not None and node.uid == slot.node_uid:
                 return False
-            # The watch may be late, so the Node is read again.
+            # The watch may be late.
             return read_slot_node(self._server.api, slot) is None
         except ApiError:  # also NodesUnknownError
             return False
@@ -373,7 +368,7 @@ class Worker:
         )
         lock = LeaseLock(cluster, options, run_on_lease, self._server_stop)
         lead_end = GracefulStop()
-        # Blocked if another replica or a rollout was faster: try again later.
+        # Another replica or a rollout was faster.
         with suppress(BlockedError), lock:
             self._leadership.own_lock = lock
             try:
@@ -451,7 +446,6 @@ class Worker:
         self._troubles.report(slot.node, why)
 
     def _release_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
-        """Release the slot, or keep it as failed if its node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             # Another replica continues with the slot.
             return
