@@ -1,10 +1,10 @@
-"""A FleetLock server: hosts request their reboots, and it drains their nodes first.
+"""A FleetLock server, which drains nodes before their hosts reboot.
 
 Every replica answers hosts, in request threads. Only the worker of the replica that holds the lock
 cordons, drains and uncordons. They share slots (a ConfigMap) and marks on the Node. A slot's life:
 
     host            requests a reboot, every few minutes           `pre-reboot`
-    request thread  reserves a slot, which the host then holds     `admission.SlotAdmission.reserve`
+    request thread  reserves a slot for the host                   `admission.SlotAdmission.reserve`
     worker          drains the node, and marks it `drained`        `slot_steps.SlotSteps`
     request thread  grants the reboot: marks the node `rebooting`  `slot_requests.grant_reboot`
     host            reboots, and reports steady state              `steady-state`

@@ -50,7 +50,7 @@ _DOCUMENTS_FRESH = 2.0
 _FORECAST_FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
 _COORDINATORS_FRESH = 60.0
-# Reading 30,000 pods takes 4 s.
+# Reading 30,000 pods takes 4 s; forecasts get at most this share of the time.
 _FORECAST_SHARE = 0.1
 
 # Any other reason becomes NODE_EXCLUDED.
@@ -68,8 +68,6 @@ def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) ->
 
 
 class SlotLimits(Struct, frozen=True):
-    """How many nodes, and which together, may hold slots or be unavailable."""
-
     nodes: Mapping[str, Node]
     selection: Selection
     policy: Policy
@@ -77,7 +75,6 @@ class SlotLimits(Struct, frozen=True):
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
-        # Only a percentage depends on the size.
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
         if len(slots.counted(group)) >= most:
@@ -92,7 +89,7 @@ class SlotLimits(Struct, frozen=True):
         return sum(selector.matches(node.labels) for node in nodes)
 
     def check_away(self, slots: Slots, node: Node) -> None:
-        """Raise `Denied` if the node must not be away together with those that are."""
+        """Raise `Denied` if the node must not join those that are away."""
         unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
         away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
@@ -103,14 +100,14 @@ class SlotLimits(Struct, frozen=True):
             self._check_beside(self.nodes[name], node)
 
     def _check_beside(self, other: Node, node: Node) -> None:
-        # The node that requests a reboot decides for both.
+        # The rules of the requesting node decide for both.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
                 AnswerKind.NOT_NOW,
                 f"control-plane nodes reboot one at a time, and {other.name} holds a slot",
             )
-        # Nodes in flight share one value of the label, like those of a wave.
+        # Nodes in flight share one value of the label.
         label = rules.spread_by
         has_other_value = node.labels.get(label, "") != other.labels.get(label, "")
         if label and has_other_value:
@@ -132,10 +129,7 @@ def reserve_within_limits(slots: Slots, slot: Slot, rules: GroupRules, limits: S
 
 
 class SlotAdmission:
-    """Reserves slots, for many threads. Each check raises `Denied`.
-
-    A slot has the node of a host drained, so that the host may reboot.
-    """
+    """Reserves slots, for many threads. Each check raises `Denied`."""
 
     def __init__(self, server: ServerContext) -> None:
         self._settings = settings = server.settings
@@ -181,7 +175,7 @@ class SlotAdmission:
         self._check_gates(node, slot)
         self._check_drain(candidate)
 
-        # 3. What may have changed meanwhile: the ID, and together with the write, the limits.
+        # 3. What may have changed meanwhile: the ID and, with the write, the limits.
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
         if node_of_host(request.id, nodes.values()).name != node.name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this ID no longer belongs to {node.name}")
@@ -203,7 +197,7 @@ class SlotAdmission:
         )
 
     def _check_cached_state(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
-        """Check what was read some seconds ago, or does not change."""
+        """Check what is some seconds old, or does not change."""
         slots = self._server.slots.read_unless_fresh()
         nodes = self._nodes.require_all()
         limits = self._limits(nodes)
@@ -264,7 +258,7 @@ class SlotAdmission:
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
-        """Raise `Denied` if a rollout has to be resumed or aborted first."""
+        """Deny a slot while a rollout has to be resumed or aborted first."""
         other_nodes = [
             node
             for node in nodes.values()

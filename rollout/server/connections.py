@@ -20,7 +20,7 @@ from rollout.model.host import normalize_address
 
 IDLE_SECONDS = 15.0
 _MOST_CONNECTIONS = 1024
-# Of file descriptors; the others are for the API server and files.
+# Of file descriptors; the API server and files need the others.
 _SHARE_OF_HOSTS = 0.5
 # Hosts behind a load balancer share an address.
 SHARE_OF_ADDRESS = 0.5
@@ -32,7 +32,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Listening(Struct, frozen=True):
-    """Where the server listens, with HTTPS if there is a certificate."""
+    """Serves HTTPS if there is a certificate."""
 
     host: str
     port: int
@@ -81,7 +81,7 @@ class Listening(Struct, frozen=True):
             await asyncio.sleep(_RELOAD_SECONDS)
             earlier_problem = problem
             try:
-                # In a context of its own first, because a wrong key would break `served_tls`.
+                # Try it in another context first: a wrong key would break `served_tls`.
                 self.check_certificate()
                 served_tls.load_cert_chain(self.certificate, self.key)
                 problem = ""
@@ -100,7 +100,7 @@ class OpenConnections:
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_per_address = max(1, int(most * SHARE_OF_ADDRESS))
-        # When each connection was accepted or ended its last request, oldest first. Includes busy
+        # When each connection was accepted or ended its last request, oldest first; also of busy
         # ones.
         self._last_active: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
@@ -108,7 +108,7 @@ class OpenConnections:
     def accept(self, server: web.Server) -> web.RequestHandler:
         handler = server()
         self._last_active[handler] = self._now
-        # The address of the connection is known in the event loop's next cycle.
+        # The address is known in the event loop's next cycle.
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 
@@ -154,7 +154,6 @@ class OpenConnections:
                 self._last_active[handler] = self._now
 
     async def close_silent(self) -> None:
-        """Close connections without a request for `IDLE_SECONDS`, until canceled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget_closed()
@@ -165,7 +164,7 @@ class OpenConnections:
 
 
 def _address(handler: web.RequestHandler) -> str:
-    """Return the client's IP address, or empty if it is unknown yet."""
+    """Return empty if the address is unknown yet."""
     if handler.transport is None:
         return ""
     peer = handler.transport.get_extra_info("peername")

@@ -49,8 +49,6 @@ _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind
 
 
 class _Handlers:
-    """Serves the paths in the event loop; hosts are answered in threads."""
-
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._render_metrics = metrics
@@ -70,7 +68,7 @@ class _Handlers:
             ("steady-state", self._service.steady_state),
         ):
             handler = partial(self._answer_host, name, answerer)
-            # Any method, because a wrong one gets an answer of FleetLock's own.
+            # A wrong method gets an answer of FleetLock's own.
             application.router.add_route("*", f"/v1/{name}", handler)
         application.router.add_get("/healthz", _serve_healthz)
         application.router.add_get("/readyz", self._serve_readyz)
@@ -92,10 +90,7 @@ class _Handlers:
     async def _answer_within_limits(
         self, request: web.Request, answerer: Answerer
     ) -> FleetLockAnswer:
-        """Raise `Denied` at a limit.
-
-        A request counts toward the limits once its body has arrived.
-        """
+        """A request counts toward the limits once its body has arrived."""
         if self.stopping:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is stopping")
         check_request(request.method, request.headers.get(HEADER))
@@ -103,7 +98,7 @@ class _Handlers:
         address = normalize_address(request.remote or "")
         with self.connections.kept_open(request):
             host_request = parse_request(body)
-            # Await nothing until the request is counted, so no other comes in between.
+            # Await nothing before the request is counted.
             if self._under_way.total() >= MOST_REQUESTS:
                 raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are in progress")
             if self._under_way[address] >= MOST_OF_ADDRESS:
@@ -231,7 +226,6 @@ def _log_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) 
 
 
 def _url(listener: socket.socket, *, secure: bool) -> str:
-    # An IPv6 address has two more parts.
     host, port = listener.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"

@@ -1,6 +1,6 @@
 """Finds the Node of a host by its Zincati ID, and plans the node's run.
 
-Some cloud controllers delete the Node of a machine that is down: its host holds the slot until the
+Some cloud controllers delete the Node of a machine that is down. Its host holds the slot until the
 kubelet registers a new Node, or the machine counts as removed.
 """
 
@@ -38,7 +38,7 @@ _RETRY_SECONDS = 2.0
 _PAUSE_SECONDS = 1.0
 _UNKNOWN_CLUSTER = ClusterIdentity(uid="", server="", version="")
 CREATED_AGAIN = "its Node was deleted and created again: its host has to request its reboot again"
-# What a slot waits for while its host may be rebooting.
+# What a slot awaits while its host may be rebooting.
 AWAITED_IN_REBOOT = frozenset({Awaited.BOOT, Awaited.LATE_REBOOT, Awaited.READY, Awaited.REPORT})
 # A node without marks has an empty phase.
 PHASES_WITHOUT_GRANT = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
@@ -61,7 +61,7 @@ def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
 
 
 def read_slot_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return None if the Node is deleted, even if another has its name."""
+    """A new Node may have the name of a deleted one."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -105,7 +105,6 @@ class WatchedNodes:
         self._view: LiveView[Node] | None = None
 
     def follow(self, stop: GracefulStop) -> None:
-        """Repeat a failed first read."""
         with ExitStack() as stack:
             while self._view is None and not stop.is_due:
                 view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))
@@ -123,7 +122,7 @@ class WatchedNodes:
         return {node.name: node for node in self._view.items()}
 
     def of_host(self, host_id: str) -> Node:
-        """Raise `Denied` unless one node has this ID, or `NodesUnknownError`."""
+        """Raise `Denied` unless exactly one node has this ID."""
         return node_of_host(host_id, self.require_all().values())
 
 
@@ -163,7 +162,7 @@ def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """Return what the Node tells of its host, which cannot be probed."""
+    """The host cannot be probed."""
     return HostFacts(
         host=Host(node.name, address=""),
         # It has requested its reboot.
@@ -179,7 +178,7 @@ def facts_of(node: Node) -> HostFacts:
 
 
 def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
-    """Return the node as it was before the slot's run, according to its marks."""
+    """Return the node as it was before the slot's run."""
     was_cordoned = node.unschedulable
     machine_id = node.machine_id
     if node.annotations.get(marks.RUN) == slot.run_id:

@@ -82,7 +82,7 @@ class FleetLockAnswer(Struct, frozen=True):
     until: float = inf
 
     def valid_at(self, moment: float) -> "FleetLockAnswer":
-        """Return this answer, or `lock_lost` if it is too late."""
+        """Return `lock_lost` if it is too late."""
         if moment <= self.until:
             return self
         message = f"the response ({self.kind}) was ready {moment - self.until:.1f} s too late"

@@ -42,12 +42,12 @@ _STOP_SECONDS = 5.0
 class AnswerLog:
     clock: Clock
     notice: Callable[[str], None]
-    # Returns the Node of a host's ID. May raise `Denied` or `NodesUnknownError`.
+    # May raise `Denied` or `NodesUnknownError`.
     node_name: Callable[[str], str]
     _lock: threading.Lock = field(default_factory=threading.Lock)
     # By the host's ID.
     _last_kinds: dict[str, AnswerKind] = field(default_factory=dict)
-    # In monotonic seconds, by kind or text of an hourly answer.
+    # In monotonic seconds, by kind or text.
     _logged_at: dict[str, float] = field(default_factory=dict)
 
     def note(self, request: HostRequest, answer: FleetLockAnswer) -> None:
@@ -64,12 +64,12 @@ class AnswerLog:
         )
 
     def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
-        """Return whether to log the answer, because it is no repetition."""
+        """Return whether to log the answer."""
         if answer.kind not in _LOGGED_HOURLY:
             previous_kind = self._last_kinds.get(request.id)
             self._last_kinds[request.id] = answer.kind
             return answer.kind is not previous_kind
-        # Strangers share one line an hour: nobody can fill the log.
+        # Strangers share one line an hour, so that nobody can fill the log.
         is_to_stranger = answer.kind in _TO_STRANGERS
         key = answer.kind if is_to_stranger else answer.value
         now = self.clock.monotonic()
@@ -85,9 +85,8 @@ class AnswerLog:
 class Service:
     """Answers the two requests of a host.
 
-    pre-reboot    The host wants to reboot. The first request reserves a slot; the following ones are
-                  denied until its node is drained.
-    steady-state  The host is up and no longer wants to reboot, usually after its reboot.
+    pre-reboot    reserves a slot at first; then is denied until the node is drained
+    steady-state  says that the host no longer wants to reboot, usually after its reboot
     """
 
     def __init__(self, server: ServerContext, stop: GracefulStop) -> None:
@@ -106,7 +105,7 @@ class Service:
         return answer
 
     def steady_state(self, request: HostRequest) -> FleetLockAnswer:
-        # Not logged, because the node's run reports how it ended.
+        # The node's run reports how it ended.
         return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
@@ -129,7 +128,7 @@ class Service:
         if slot is not None:
             return self._answer_slot_holder(request, slot)
         self._admission.reserve(request, node, rules)
-        # The worker of another replica finds the slot at its next poll.
+        # Another replica's worker finds the slot at its next poll.
         self.worker.wake()
         return FleetLockAnswer(
             AnswerKind.WAITING_FOR_DRAIN,

@@ -13,7 +13,7 @@ from rollout.server.state import SlotStore
 
 
 class SlotHost(Struct, frozen=True):
-    """The host cannot be asked, so its Node has to tell of it."""
+    """Answers from the Node, because the host cannot be asked."""
 
     slot: Slot
     planned: PlannedNode
@@ -32,10 +32,7 @@ class SlotHost(Struct, frozen=True):
         """The host cannot be asked."""
 
     def node_to_remember(self, _planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that it booted, or would boot.
-
-        None if the Node was deleted.
-        """
+        """Return the node with the version it booted, or would boot; None if deleted."""
         planned = self.planned
         try:
             node = read_slot_node(self.api, self.slots.cached_slot(self.slot))

@@ -38,10 +38,7 @@ _PAUSE_SECONDS = 0.5
 
 
 def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> FleetLockAnswer:
-    """Raise `Denied`, `ApiError` or `FencedError` if the reboot is not granted.
-
-    `drain_progress` may be empty.
-    """
+    """Raise `Denied`, `ApiError` or `FencedError` if the reboot is not granted."""
     # 1. Checks before the grant, because the worker awaits a boot after every grant.
     api = server.api_for_host
     node = read_node(api, slot.node)
@@ -58,7 +55,7 @@ def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> Flee
     _check_grantable(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
-    # A host that did not get the answer gets its earlier grant again.
+    # A host that did not get the answer gets its grant again.
     is_drained = is_marked and phase in (Phase.DRAINED, Phase.REBOOTING)
     if not is_drained:
         message = f"{slot.node} is {phase or 'waiting for its drain'}"
@@ -71,7 +68,7 @@ def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> Flee
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     _check_version(server, slot, node)
 
-    # 2. The grant on the Node; then its checks again, which may have changed meanwhile.
+    # 2. The grant on the Node, then the Node's checks again.
     _write_grant(server, slot, node)
 
     # 3. The slot and the lock, which have to be checked after the grant.
@@ -84,7 +81,7 @@ def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
 
     `FencedError` if no server holds the lock.
     """
-    # An answer is as old as its request.
+    # Before the requests: an answer is as old as its request.
     valid_until = server.leadership.safe_until
     # Both requests at once: the host waits.
     lock_check = in_background(server.leadership.require_server, "lock")
@@ -92,7 +89,6 @@ def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
     is_held = stored is not None and stored.state is SlotState.HELD
     if stored is None or not is_held or _may_be_returned(stored):
         raise _denial_before_release(slot)
-    # Raises the error of the check.
     lock_check.result()
     return valid_until
 
@@ -100,22 +96,21 @@ def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
 def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again, or raise `Denied`.
 
-    If the second check fails, the grant stays on the Node. That is safe: the host is denied and
-    repeats all checks, and the worker, which sees the grant, drains the node again or returns it.
+    If the second check fails, the grant stays on the Node. That is safe: the host repeats all
+    checks, and the worker, which sees the grant, drains the node again or returns it.
     """
     cluster = server.cluster_for_host
-    # Any live FleetLock server may hold the lock: its worker continues this node.
+    # Any live FleetLock server may hold the lock.
     task = server.task_for_marking(slot, node, cluster, server.leadership.require_server)
     try:
-        # The worker takes the edge REBOOT_REQUESTED for the phase `rebooting`.
         mark_granted(task)
         check_still_drained(task, cluster.deadline())
     except FencedError:
         raise
     except StepError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
-    # Only now, because the worker may have overwritten the grant with the phase `draining`, for
-    # pods that arrived meanwhile.
+    # Last: the worker may have overwritten the grant with `draining`, for pods that arrived
+    # meanwhile.
     node = task.read_node(cluster.deadline())
     if not has_grant(node):
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")
@@ -141,14 +136,14 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
 
 
 def _check_run_not_over(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the slot will be released: its Node was recreated or returned."""
+    """Raise `Denied` if the Node was recreated or returned."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
             f"{slot.node} was deleted and created again; its slot will be released soon",
         )
     if is_returned_by(node, slot.run_id):
-        # The slot is released only once the cluster has settled.
+        # The cluster has to settle first.
         raise Denied(
             AnswerKind.WAITING_FOR_SETTLING,
             f"{slot.node} is back in service, but the cluster has not settled yet",
@@ -156,7 +151,6 @@ def _check_run_not_over(slot: Slot, node: Node) -> None:
 
 
 def _check_grantable(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the node has failed, or may be returned at any time."""
     has_failed = slot.state is not SlotState.HELD
     if has_failed:
         raise Denied(
@@ -180,7 +174,6 @@ def _denial_before_release(slot: Slot) -> Denied:
 
 
 def _may_be_returned(slot: Slot) -> bool:
-    """Whether the worker may return the node at any time, so that none is granted."""
     return slot.is_suspended or slot.is_canceled or slot.has_reported
 
 
@@ -195,7 +188,7 @@ def record_report(server: ServerContext, request: HostRequest) -> Slot | None:
 
 
 def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
-    """Wait some seconds until the node is returned, or raise `Denied`."""
+    """Raise `Denied` if the node is not returned within some seconds."""
     deadline = Deadline(server.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = server.nodes.require_all().get(slot.node)
@@ -210,7 +203,6 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
 
 
 def _find_or_restore_slot(server: ServerContext, request: HostRequest) -> Slot | None:
-    """Restore a missing slot from the marks of the host's node, if any."""
     try:
         node = server.nodes.of_host(request.id)
     except Denied as denied:
@@ -226,9 +218,9 @@ def _find_or_restore_slot(server: ServerContext, request: HostRequest) -> Slot |
 
 
 def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | None:
-    """Return the slot with the host's ID, preferably of its node, or None.
+    """Prefer the slot of the host's node.
 
-    Two may have it: a disk that is moved to another machine takes it along.
+    Two may have the ID: a disk that is moved to another machine takes it along.
     """
     slot = slots.of_node(node_name)
     if slot is not None and slot.id == request.id:
@@ -239,8 +231,8 @@ def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | Non
 def _restore_slot(server: ServerContext, request: HostRequest, watched_node: Node) -> Slot | None:
     """Restore the slot of marks that have none, so that the node is returned.
 
-    None without such marks. The restored slot counts toward no group, and its reboot is canceled.
-    `Denied` if the node holds a slot for another machine.
+    None without such marks. The slot counts toward no group, and its reboot is canceled. `Denied`
+    if the node holds a slot for another machine.
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
@@ -272,7 +264,7 @@ def _restore_slot(server: ServerContext, request: HostRequest, watched_node: Nod
 
 
 def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
-    """Note that the host has reported, or that it no longer wants its reboot."""
+    """Note that the host has reported, or no longer wants its reboot."""
     if slot.is_canceled:
         # The node is returned without a report.
         return
@@ -283,7 +275,7 @@ def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
     if has_rebooted or has_grant_now:
         server.slots.change(partial(Slots.report, run_id=slot.run_id))
     else:
-        # Steady state without a reboot, and without a grant that the host could follow.
+        # There was neither a reboot nor a grant that the host could follow.
         server.slots.change(partial(Slots.cancel, run_id=slot.run_id))
 
 

@@ -1,8 +1,7 @@
 """The steps, run by the worker, of a node whose host requests its reboot.
 
 Once the node is marked `drained`, any replica may grant the reboot. A new boot ID and Ready, from
-the kubelet of the same machine, prove it. The waits, whose time goes on if another replica
-continues:
+the kubelet of the same machine, prove it. If another replica continues, its waits go on:
 
     phase      waits for the host to    at most          and then
     drained    request its reboot again  --slot-timeout   returns the node
@@ -11,14 +10,8 @@ continues:
     ready      report steady state       --slot-timeout   goes on without the report
 
 A step that fails first suspends grants. If the host reboots after all, the worker resumes grants
-and awaits the boot.
-
-How a canceled reboot (`Slot.is_canceled`) reaches a node:
-
-    not cordoned yet     `SlotRunner.run_slot` runs no step
-    until it is drained  `Worker` requests the stop, for which `check_may_act` raises `StoppedError`
-    drained, rebooting   `_await_grant` and `_await_boot` raise `StoppedError`
-    ready                `_await_report` waits no longer for the report
+and awaits the boot. Once a reboot is canceled, `check_may_act`, `_await_grant` and `_await_boot`
+raise `StoppedError`, and `_await_report` waits no longer.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +74,7 @@ _CANCELED = "its reboot was canceled"
 _PAUSE_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
 _MOST_DRAINS_IN_STEP = 3
-# How long a host may take to go down after its grant.
+# For a host to go down after its grant.
 _SHUTDOWN_SECONDS = 60.0
 
 
@@ -93,7 +86,6 @@ class SlotSteps(Struct, frozen=True):
     canceled   a reboot that its host or the operator no longer wants
     refilled   a drained node to which new pods have come, so that it is drained again
     report     of steady state, by a host after its reboot
-    replica    one of the servers: another one may have run this slot before
     """
 
     # At the start of this run.
@@ -106,7 +98,7 @@ class SlotSteps(Struct, frozen=True):
 
     @property
     def cached_slot(self) -> Slot:
-        """The slot as `Worker` read it about a second ago."""
+        """About a second old."""
         return self.slots.cached_slot(self.slot)
 
     def _suspend_grants(self, context: NodeContext) -> None:
@@ -119,7 +111,7 @@ class SlotSteps(Struct, frozen=True):
         return context.cluster.ask(lambda _api: self.slots.change(change))
 
     def _start_or_continue_wait(self, context: NodeContext, awaited: Awaited) -> float:
-        """Return how many seconds all replicas together have waited."""
+        """Return how many seconds all replicas have waited."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         change = partial(
             Slots.start_wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now)
@@ -147,7 +139,7 @@ class SlotSteps(Struct, frozen=True):
         }
 
     def _prepare_drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """Replace an earlier replica's mark `drained` first, because it allows grants.
+        """Replace an earlier replica's mark `drained`, which allows grants, first.
 
         If it has led to a grant already, no drain follows.
         """
@@ -164,7 +156,7 @@ class SlotSteps(Struct, frozen=True):
         longest_terminations = drain_or_withhold(context_of_drain)
         is_first_drain = progress.repeated_drains == 0
         if is_first_drain:
-            # Nothing delays a grant once the node is marked `drained`.
+            # Nothing delays a grant after the mark `drained`.
             delay_reboot(context)
         # Pods may have come meanwhile. Their terminations are not reported.
         _drain_until_empty(context_of_drain)
@@ -172,7 +164,7 @@ class SlotSteps(Struct, frozen=True):
         return replace(progress, longest_terminations=longest_terminations).move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
-        """Add up the time of all replicas; 0 if the node was drained before."""
+        """Add up all replicas' time; 0 if the node was drained before."""
         was_drained_before = self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN)
         if was_drained_before:
             # The slot notes a later wait, whose time must go on.
@@ -182,21 +174,21 @@ class SlotSteps(Struct, frozen=True):
     def _suspend_grants_on_failure(
         self, step: Step, context: NodeContext, progress: Progress
     ) -> Progress:
-        """If the step fails, but the host reboots, return to awaiting its boot."""
+        """If the step fails, but the host reboots, await its boot."""
         try:
             return step(context, progress)
         except FencedError:
-            # Another replica continues, and grants stay as they are.
+            # Another replica continues.
             raise
         except RolloutError as error:
             context = replace(context, check_may_act=self.check_not_fenced)
-            # A replica may grant the reboot until then, so the Node is read later.
+            # Before the Node is read: until then, a replica may grant the reboot.
             self._suspend_grants(context)
             if progress.phase is Phase.REBOOTING:
                 node, reboots = self._await_late_reboot(context)
                 if not reboots:
                     raise _failure_without_reboot(error, node, self.timeout) from None
-                # The phase stays the same, so that this step runs again.
+                # This step runs again.
                 rebooting = replace(progress, edge=None)
             elif self._follows_grant(context, progress):
                 is_drained = progress.phase is Phase.DRAINED
@@ -211,13 +203,12 @@ class SlotSteps(Struct, frozen=True):
     def _follows_grant(self, context: NodeContext, progress: Progress) -> bool:
         """Whether the host was granted a reboot, perhaps earlier, or has rebooted.
 
-        A drain may have overwritten the mark of an earlier grant, which the host may follow. So the
-        host gets some time to go down.
+        A drain may have overwritten the mark of an earlier grant, so the host gets time to go down.
         """
         node = self._read_or_await_node(context)
         may_have_earlier_grant = context.started_by_earlier_process or progress.repeated_drains > 0
         if may_have_earlier_grant and not has_grant(node):
-            # This wait began after the earlier grant, so its time counts.
+            # This wait began after the earlier grant.
             wait = Awaited.REQUEST if progress.phase is Phase.DRAINED else Awaited.DRAIN
             node = self._poll_until(
                 lambda node: not node.is_ready or has_rebooted(context.planned, node),
@@ -231,7 +222,7 @@ class SlotSteps(Struct, frozen=True):
         return may_have_earlier_grant and is_going_down
 
     def _await_late_reboot(self, context: NodeContext) -> tuple[Node, bool]:
-        """Return the last Node read, and whether its host goes down, or has booted, after all.
+        """Return the last Node read, and whether its host goes down or has booted.
 
         A host that may have been granted its reboot a moment ago gets some time to go down. One
         that is down already has not come back in time.
@@ -254,7 +245,6 @@ class SlotSteps(Struct, frozen=True):
         return min(_SHUTDOWN_SECONDS, self.timeout)
 
     def _is_down_for_reboot(self, node: Node) -> bool:
-        """Whether a boot can be awaited; False after the reboot was canceled."""
         return not (node.is_ready or self.cached_slot.is_canceled)
 
     def _poll_until(
@@ -265,16 +255,16 @@ class SlotSteps(Struct, frozen=True):
         *,
         seconds: float,
     ) -> Node:
-        """Return the first Node that meets the condition, or the last."""
+        """Return the last Node if none meets the condition."""
         for node in self._poll(context, awaited, seconds):
             if is_met(node):
                 break
         return node
 
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-        """Yield the Node at least once, until all replicas together have waited `seconds`.
+        """Yield the Node at least once, until all replicas have waited `seconds`.
 
-        The slot notes the start of the wait only if the caller wants a second Node.
+        The slot notes the wait only if the caller wants a second Node.
         """
         deadline: Deadline | None = None
         while True:
@@ -288,7 +278,7 @@ class SlotSteps(Struct, frozen=True):
             deadline.pause(_PAUSE_SECONDS)
 
     def _read_or_await_node(self, context: NodeContext) -> Node:
-        """Adopt the Node that the host registers, if its Node is deleted in the reboot."""
+        """Adopt the Node that the host registers, if its Node was deleted."""
         try:
             return _read_node_with_uid(context, self.cached_slot.node_uid)
         except NodeFailure:
@@ -305,16 +295,15 @@ class SlotSteps(Struct, frozen=True):
         return self._adopt_new_node(context, node)
 
     def _adopt_new_node(self, context: NodeContext, node: Node) -> Node:
-        """Mark the machine's new Node, and have the slot continue with it."""
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
-        # The mark comes first: after a crash in between, it leads to the node.
+        # The mark first: after a crash in between, it leads to the node.
         change = partial(Slots.adopt_node, run_id=self.slot.run_id, node_uid=node.uid)
         self._change(context, change)
         return context.read_node()
 
     def _may_be_rebooting(self, context: NodeContext) -> bool:
-        """Whether the host of a deleted Node may be following its grant."""
+        """The host of a deleted Node may be following its grant."""
         if self.cached_slot.awaited in AWAITED_IN_REBOOT:
             return True
         # The grant may be newer than the wait that the slot names.
@@ -322,7 +311,7 @@ class SlotSteps(Struct, frozen=True):
         return last_seen is not None and has_grant(last_seen)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait for a request thread's mark of the grant, and keep the node empty."""
+        """A request thread marks the grant."""
         drained_check = _DrainedCheck(context)
         detail = "waiting for its host to request its reboot again"
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
@@ -330,7 +319,7 @@ class SlotSteps(Struct, frozen=True):
             if self.cached_slot.is_canceled:
                 raise StoppedError(_CANCELED)
             if has_grant(node):
-                # A request thread, perhaps of another replica, has marked the phase already.
+                # A request thread has marked the phase already.
                 return progress.move(Edge.REBOOT_REQUESTED)
             if has_rebooted(context.planned, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
@@ -346,7 +335,6 @@ class SlotSteps(Struct, frozen=True):
         )
 
     def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait for another boot of the machine, and keep the node empty."""
         drained_check = _DrainedCheck(context)
         for node in self._poll(context, Awaited.BOOT, self.timeout):
             if has_rebooted(context.planned, node):
@@ -362,14 +350,14 @@ class SlotSteps(Struct, frozen=True):
                 # late, `_await_late_reboot` waits for its new boot ID.
                 raise StoppedError(_CANCELED)
             if self.cached_slot.is_suspended:
-                # An earlier replica suspended grants, and ended before it returned the node.
+                # An earlier replica ended before it returned the node.
                 raise _not_rebooted_failure(node, self.timeout)
             try:
                 drained_check.run_if_due()
             except RefilledError as error:
                 return self._drain_again(context, progress, error)
             except DrainError as error:
-                # The host may know of its grant, so the boot is awaited anyway.
+                # The host may know of its grant, so await its boot.
                 context.report.notice(
                     f"{context.name}: its drain is no longer complete, but its host already has"
                     f" permission to reboot: {error.message}"
@@ -380,7 +368,7 @@ class SlotSteps(Struct, frozen=True):
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
         draining = drain_again(context, progress, refilled)
-        # The host has to request its reboot again, so the next wait starts anew.
+        # The host has to request its reboot again.
         self._resume_grants(context)
         return draining
 
@@ -404,7 +392,7 @@ class SlotSteps(Struct, frozen=True):
         return return_proven_node(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
-        """Return the Ready Node once its host has reported, or after --slot-timeout."""
+        """Go on without the host's report after --slot-timeout."""
 
         def needs_no_wait(node: Node) -> bool:
             slot = self.cached_slot
@@ -417,7 +405,7 @@ class SlotSteps(Struct, frozen=True):
 
 
 def _mark_rebooting(context: NodeContext) -> None:
-    """Not as a new grant: the host has one already, or has gone down by itself."""
+    """Not as a new grant: the host has one, or has gone down by itself."""
     mark_phase(context, Phase.REBOOTING)
 
 
@@ -431,7 +419,7 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
     if objection:
         raise NotStartedError(finding=objection)
     context.engine.run_gate_command(with_staged_version(context, staged_version))
-    # The host may stage another version until its reboot, so the mark names none.
+    # The host may stage another version until its reboot.
     claim_and_cordon(context, staged_version="", facts=facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 
@@ -486,7 +474,10 @@ def _read_node_with_uid(context: NodeContext, uid: str) -> Node:
 
 @dataclass(slots=True)
 class _DrainedCheck:
-    """Checks at intervals that a drained node may reboot; ignores failing API calls."""
+    """Checks at intervals that a drained node may reboot.
+
+    Ignores failing API calls.
+    """
 
     context: NodeContext
     next_check: Deadline | None = None

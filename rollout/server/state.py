@@ -32,7 +32,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import Clock, ClusterApi, Observer
 from rollout.server.nodes import WatchedNodes, plan_node, select_nodes
 
-# In seconds, while a host waits: for one API call, and for its retries.
+# In seconds, while a host waits: for an API call, and for its retries.
 _CALL_SECONDS = 10.0
 _RETRY_SECONDS = 10.0
 # Cached state up to this age may deny a request.
@@ -59,11 +59,9 @@ class ServerSettings(Struct, frozen=True):
 
 @dataclass(slots=True)
 class SlotStore:
-    """Reads, caches and writes the slots, for many threads.
+    """Reads, caches and writes the slots, for many threads; raises `ApiError`.
 
     Only `read_now` and `change` return slots that are never stale.
-
-    `ApiError` if they cannot be read, written or decoded.
     """
 
     api: ClusterApi
@@ -77,19 +75,19 @@ class SlotStore:
     _problem: str = "the slots have not been read yet"
 
     def read_unless_fresh(self) -> Slots:
-        """Return slots at most a second old, which may deny a request, but never grant one."""
+        """Slots at most a second old may deny a request, but never grant one."""
         with self._lock:
             if self.clock.monotonic() - self._read_at <= _SLOTS_FRESH:
                 return self._last_slots
         return self.read_now()
 
     def cached_slot(self, slot: Slot) -> Slot:
-        """Return the slot as in `cached`, or `slot` if it is gone."""
+        """Return `slot` if it is gone."""
         return self.cached.of_run(slot.run_id) or slot
 
     @property
     def cached(self) -> Slots:
-        """The slots as last read or written, however long ago."""
+        """As last read or written, however long ago."""
         with self._lock:
             return self._last_slots
 
@@ -104,7 +102,7 @@ class SlotStore:
         return self._store_if_newer(slots, began)
 
     def why_stale(self, fresh_seconds: float) -> str:
-        """Return empty if the slots were read in the last `fresh_seconds`."""
+        """Return empty if the slots are fresh."""
         if self._problem:
             return self._problem
         age = self.clock.monotonic() - self._read_at
@@ -113,9 +111,9 @@ class SlotStore:
         return f"the slots were read {age:.0f} s ago"
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
-        """Write changed slots and return them; a conflict repeats `change`."""
+        """A conflict repeats `change`."""
         changed = change_slots(self.api, self.namespace, change)
-        # Not when the write began: another thread's read since is older.
+        # Another thread's read since the write began is older.
         return self._store_if_newer(changed, self.clock.monotonic())
 
     def _store_if_newer(self, slots: Slots, read_at: float) -> Slots:
@@ -128,7 +126,10 @@ class SlotStore:
 
 @dataclass(slots=True)
 class Leadership:
-    """Who holds the lock: this server, another replica or a rollout. For many threads."""
+    """Who holds the lock: this server, another replica or a rollout.
+
+    For many threads.
+    """
 
     api: ClusterApi
     watch: LeaseWatch
@@ -141,8 +142,8 @@ class Leadership:
     _read_at: float = float("-inf")
 
     def read_holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
-        """Read the Lease unless it is fresh. Raises `ApiError`."""
-        # Before waiting for the mutex, so that threads that wait for it share one read.
+        """Raise `ApiError` if the Lease is not fresh and cannot be read."""
+        # Threads that wait for the mutex share one read.
         oldest_fresh_read = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:
             if self._read_at < oldest_fresh_read:
@@ -152,7 +153,7 @@ class Leadership:
             return self.watch.observe(self._lease)
 
     def other_rollout(self) -> str:
-        """Return a rollout that may be alive, as `HOLDER, for rollout RUN`, or empty."""
+        """Return `HOLDER, for rollout RUN` of a rollout that may be alive, or empty."""
         is_free = self.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
         is_held_by_server = is_fleetlock_run(self._lease.run_id)
         if is_free or is_held_by_server:
@@ -215,7 +216,7 @@ class ServerContext:
     notice: Callable[[str], None]
     # Yields the observers of one run.
     observers_of: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
-    # By request (`pre-reboot` or `steady-state`) and kind of answer.
+    # Counts an answer by request (`pre-reboot` or `steady-state`) and kind.
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
     slots: SlotStore = field(init=False)
@@ -242,7 +243,6 @@ class ServerContext:
     def task_for_marking(
         self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard
     ) -> NodeTask:
-        """Return a task that can mark the node outside a worker's run of its slot."""
         policy = self.settings.policy
         planned = plan_node(node, slot, policy)
         return NodeTask(

@@ -1,11 +1,6 @@
 """Works on the nodes of all slots, on the replica that holds the lock.
 
 If that replica dies, another one continues from the marks.
-
-    work_until_stopped       reads the slots, until the server ends
-      _lead_if_nobody_does   takes the lock if a slot needs work and nobody holds it
-        _work_while_leading  starts a thread for each slot that needs work
-          _work_on_slot      has `SlotRunner` run the node, then releases or fails the slot
 """
 
 import threading
@@ -70,14 +65,14 @@ class _DetailObserver(Struct, frozen=True):
 
 @dataclass
 class SlotRunner:
-    """Takes a slot's node through its steps, with the engine; for many threads.
+    """Takes a slot's node through its steps; for many threads.
 
-    A run is taken up if another replica has started it, as the marks on its Node show.
+    A run is taken up if another replica has started it, as the Node's marks show.
     """
 
     server: ServerContext
     server_stop: GracefulStop
-    # What each run does now, by its ID, for answers to its host.
+    # What each run does now, by its ID.
     details: dict[str, str] = field(default_factory=dict)
     # The drains of all slots compete for the same budgets.
     _precedence: Precedence = field(default_factory=Precedence)
@@ -89,10 +84,7 @@ class SlotRunner:
         return read_identity(self.server.api)
 
     def run_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> NodeResult | None:
-        """Return how the node ended; may raise `ApiError`.
-
-        None if there was nothing to do for the node: its slot is released.
-        """
+        """Return None if there was nothing to do for the node. May raise `ApiError`."""
         server = self.server
         node = read_slot_node(server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
@@ -105,7 +97,7 @@ class SlotRunner:
             return None
         has_rebooted = bool(node.boot_id) and node.boot_id != slot.boot_id
         if has_rebooted and not is_taken_up:
-            # It did so without a drain, and its node needs no other reboot.
+            # The host rebooted without a drain.
             return None
         if slot.is_canceled and not is_taken_up:
             # The node was never cordoned.
@@ -175,8 +167,7 @@ class SlotRunner:
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
         """Continue for a replica that ended while the Node was gone.
 
-        Marks and returns the new Node. None if the machine registers none in time, or if the reboot
-        is canceled.
+        Marks and returns the new Node. None if none comes in time, or the reboot is canceled.
         """
         server = self.server
         cluster = PatientApi(server.api, server.clock)
@@ -196,8 +187,8 @@ class SlotRunner:
         return read_slot_node(server.api, server.slots.cached_slot(slot))
 
     def _remember_as_canceled(self, slot: Slot) -> None:
-        """No slot is reserved for the node for some time."""
-        # The memory counts the abort of a FleetLock run as a canceled reboot.
+        """Make the node back off: no slot is reserved for it for some time."""
+        # Memory counts a FleetLock run's abort as a canceled reboot.
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
         change = partial(with_node_end, ended=ended, now=self.server.now)
@@ -227,7 +218,7 @@ class SlotRunner:
         try:
             result = engine.run_node(planned, host, steps.by_phase, taken_up_run_id=taken_up_run_id)
         finally:
-            # None if taken up: then nothing shows whether the cluster has settled.
+            # Without a baseline, nothing shows whether the cluster has settled.
             baseline = self._baselines.pop(slot.node, None)
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
@@ -250,7 +241,7 @@ class SlotRunner:
                 health_before,
                 wave=1,
                 stop=stop,
-                # Slots may be reserved for other hosts, which reboot meanwhile.
+                # Other hosts may reboot meanwhile.
                 expected_away=lambda: self.server.slots.cached.nodes - {slot.node},
                 in_flight=lambda: dict(self._baselines),
             )
@@ -261,22 +252,21 @@ class SlotRunner:
             engine.report.notice(text(Unsettled(timeout, why_unsettled, node=slot.node)))
         soak = engine.cluster.deadline(engine.plan.policy.gates.soak)
         while not (soak.expired or stop.is_due):
-            # In short steps, because the server's stop does not end a wait.
+            # The server's stop does not end a wait, so steps are short.
             engine.cluster.clock.wait(stop, min(_BUSY_SECONDS, soak.remaining))
 
 
 class SlotThread(Struct, frozen=True):
     future: Future[None]
-    # Requested if the reboot is canceled. Until the reboot, `with_pre_reboot_check` then raises
-    # `StoppedError`, which returns the node.
+    # Requested if the reboot is canceled. Until the reboot, `with_pre_reboot_check` raises
+    # `StoppedError`.
     stop: GracefulStop
 
 
 class Worker:
     """Holds the lock while slots need work, with a thread for each.
 
-    A thread ends early if `server_stop` is requested (this replica ends) or `lead_end` (it has lost
-    the lock).
+    A thread ends early if `server_stop` is requested, or `lead_end` once the lock is lost.
 
     A slot is held until its node is returned. It is failed if its node stays cordoned, or absent if
     its host did not come back either: then it waits for a report of its host.
@@ -288,7 +278,7 @@ class Worker:
         self._leadership = server.leadership
         self._server_stop = server_stop
         self._woken = threading.Event()
-        # Both by run ID. A failed run starts again once its pause has expired.
+        # By run ID. A failed run starts again once its pause has expired.
         self._threads: dict[str, SlotThread] = {}
         self._retry_pauses: dict[str, Deadline] = {}
         self._slots = Slots()
@@ -296,7 +286,6 @@ class Worker:
         self._runner = SlotRunner(server, server_stop)
 
     def wake(self) -> None:
-        """End the current pause, because a slot may need work."""
         self._woken.set()
 
     def detail(self, slot: Slot) -> str:
@@ -313,7 +302,7 @@ class Worker:
                 self._read_slots()
                 slots = self._slots_to_work_on()
                 if slots:
-                    # The Lease names one run. That of any slot shows that a FleetLock server holds
+                    # The Lease names one run. Any slot's run shows that a FleetLock server holds
                     # the lock.
                     self._lead_if_nobody_does(run_on_lease=slots[0].run_id)
             except RolloutError as error:
@@ -355,7 +344,7 @@ class Worker:
             return False
 
     def _lead_if_nobody_does(self, run_on_lease: str) -> None:
-        """Take the lock if nobody alive holds it; keep it only while slots need work."""
+        """The lock is kept only while slots need work."""
         is_free = self._leadership.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
         if not is_free:
             return
@@ -368,7 +357,7 @@ class Worker:
         )
         lock = LeaseLock(cluster, options, run_on_lease, self._server_stop)
         lead_end = GracefulStop()
-        # Another replica or a rollout was faster.
+        # Blocked if another replica or a rollout was faster.
         with suppress(BlockedError), lock:
             self._leadership.own_lock = lock
             try:
@@ -378,13 +367,13 @@ class Worker:
                 self._leadership.own_lock = None
 
     def _work_while_leading(self, lock: LeaseLock, lead_end: GracefulStop) -> None:
-        """Keep a thread for each slot that needs work, until none does or the lock is lost."""
+        """Work until no slot needs work, or the lock is lost."""
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             # First, so that the read shows what the ended threads have written.
             self._drop_ended_threads()
             with suppress(ApiError):
                 self._read_slots()
-            # After a failed read, the cache still has what they have written.
+            # If the read failed, the cache still has what they have written.
             self._slots = self._server.slots.cached
             self._stop_canceled_threads()
             try:
