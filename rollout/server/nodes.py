@@ -38,7 +38,6 @@ _RETRY_SECONDS = 2.0
 _PAUSE_SECONDS = 1.0
 _UNKNOWN_CLUSTER = ClusterIdentity(uid="", server="", version="")
 CREATED_AGAIN = "its Node was deleted and created again: its host has to request its reboot again"
-# What a slot awaits while its host may be rebooting.
 AWAITED_IN_REBOOT = frozenset({Awaited.BOOT, Awaited.LATE_REBOOT, Awaited.READY, Awaited.REPORT})
 # A node without marks has an empty phase.
 PHASES_WITHOUT_GRANT = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)

@@ -191,8 +191,6 @@ class Leadership:
 
 @dataclass(slots=True)
 class Troubles:
-    """Reports each problem once until it changes or ends."""
-
     notice: Callable[[str], None]
     message_by_subject: dict[str, str] = field(default_factory=dict)
 

@@ -194,7 +194,7 @@ def _why_never_open(
 def stuck_budget_blocker(
     node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], obstacle: Nowhere
 ) -> Blocker:
-    """`lost` has the names of the pods that fit on no other node."""
+    """`lost` pods (names) fit on no other node."""
     finding = FitsNowhere(
         budget=budget,
         lost=tuple(lost),

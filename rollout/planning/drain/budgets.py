@@ -26,7 +26,7 @@ Keys are `namespace/name` for a budget (its pods), `kind/namespace/name` for an 
 # A namespace, and the key and value of a label.
 _LabelKey = tuple[str, str, str]
 _PodLabels = tuple[str, tuple[tuple[str, str], ...]]
-# Zalando's operator sets no owner by default, but names a StatefulSet as its `postgresql`.
+# Zalando's operator sets no owner by default, but a StatefulSet has its `postgresql`'s name.
 SPILO = ("application", "spilo")
 _ZALANDO = ("acid.zalan.do/v1", "postgresql")
 _CONTROLLER = "controller:"
@@ -111,6 +111,7 @@ def bypasses_budget(pod: Pod, budget: Budget) -> bool:
         return True
     if pod.ready:
         return False
+    # The eviction of an unready pod leaves as many healthy ones.
     has_enough_healthy = budget.current_healthy >= budget.desired_healthy > 0
     return budget.always_allow_unhealthy or has_enough_healthy
 
@@ -192,7 +193,7 @@ class Headcount(Struct, frozen=True):
         return max(0, budget.disruptions_allowed, spare)
 
     def unready_pods_blocking(self, budget: Budget, drain_timeout: float) -> tuple[Pod, ...]:
-        """Return the pods that have been unready for longer than a drain may take."""
+        """Return pods that keep the budget closed: unready for longer than the drain."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
         unready = tuple(pod for pod in covered if self._is_unready_for(pod, drain_timeout))
         has_enough_others = self.most_healthy(budget) - len(unready) > budget.desired_healthy

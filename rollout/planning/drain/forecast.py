@@ -62,11 +62,11 @@ class DrainForecast(Struct, frozen=True):
     controllers: NodeControllers
     # By pod UID.
     surging: Mapping[str, Deployment]
-    # If the drain begins now.
+    # How long the drain waits for pods to complete if it begins now.
     wait_seconds: int = 0
-    # Even if the drain does not wait so long.
+    # Until these pods have completed, even if the drain does not wait so long.
     completed_in: int = 0
-    # Needs another reboot after this one; may be empty.
+    # The version that needs another reboot after this one, or empty.
     next_version: str = ""
 
     def guarded_pods(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:

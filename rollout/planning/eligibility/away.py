@@ -151,7 +151,7 @@ class ControlPlane(Struct, frozen=True):
     `voters` should have an etcd member. k3s has no static `pods`.
     """
 
-    # Has every control-plane node.
+    # Has every control-plane node; None for one that is not away.
     why_away_by_node: Mapping[str, findings.NodeAway | None]
     voters: frozenset[str]
     pods: tuple[Pod, ...]

@@ -25,6 +25,7 @@ class EligibilityInputs(Struct, frozen=True):
     `retried` nodes are tried whatever the `memory` of earlier rollouts says.
     """
 
+    # The API server's time.
     now: datetime | None = None
     memory: Memory = NO_MEMORY
     selection: Selection = field(default_factory=Selection)

@@ -31,7 +31,7 @@ class Pools:
         self._rules = {pool.name: _override(policy, pool) for pool in policy.pools}
 
     def pool_of(self, labels: Mapping[str, str]) -> str:
-        """Return the first pool that selects these labels, or else the default."""
+        """Return the first pool that selects these labels, or the name for no pool."""
         if not self._names_and_selectors:
             return NO_POOL
         for name, selector in self._names_and_selectors:

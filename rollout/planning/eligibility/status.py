@@ -241,7 +241,6 @@ def node_statuses(
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
-    """`under_way` has the nodes that a rollout is working on."""
     pools = pools_of(policy)
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):

@@ -149,7 +149,7 @@ class KnownVersions(Struct, frozen=True):
         return _only_one_or_empty(present - self.replaced.get(stream, frozenset[str]()))
 
     def after_staged(self, facts: HostFacts) -> str:
-        """Return the newest version if the host needs another update to get there.
+        """Return the newest version if the host needs another update first, or empty.
 
         Its staged version is then a step, which the update server requires on the way.
         """

@@ -101,7 +101,7 @@ def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveCo
 def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
     """Return the budget that drains wait for longest, and their delay by all.
 
-    A closed budget comes first, because its delay is unknown.
+    None without a delay. A closed budget comes first, because its delay is unknown.
     """
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates

@@ -46,7 +46,7 @@ class NodeDemand(Struct, frozen=True):
     ending_seconds: int = 0
     move_cost: MoveCost = MoveCost()
     pool: str = ""
-    # If its drain began now.
+    # Its drain's wait if it began now, and when all pods have completed.
     wait_seconds: int = 0
     completed_in: int = 0
 

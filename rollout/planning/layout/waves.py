@@ -30,6 +30,7 @@ class Batch(Struct, frozen=True):
     most: int = 1
     # Why nodes go in a later wave, by node.
     refused: Mapping[str, PlaceWarning] = field(default_factory=dict)
+    # None if they go together.
     rolling: Rolling | None = None
     # Empty until played.
     estimate: Estimate = field(default_factory=Estimate)

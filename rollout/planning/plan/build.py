@@ -289,8 +289,6 @@ def _blockers(
 def _fastest_layout(
     demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
 ) -> Layout:
-    """Try how often waves may use up budgets; the shortest estimate wins."""
-
     def lay_out_with(most_rounds: int) -> Layout:
         limits = simulator.limits.with_rounds_up_to(most_rounds)
         return lay_out_pools(demands, limits, simulator.pools, quotas)

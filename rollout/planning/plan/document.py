@@ -183,7 +183,6 @@ def _unknown_paths(written: Any, decoded: Any, path: str) -> Iterator[str]:
 
 
 def _problems(plan: RolloutPlan) -> Iterator[str]:
-    """Yield why rollout cannot have made the plan."""
     occurrences = Counter(node.name for node in plan.nodes)
     for name, number in occurrences.items():
         if not is_object_name(name):

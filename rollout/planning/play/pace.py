@@ -95,7 +95,7 @@ class Pace(Struct, frozen=True):
         return bool(self.past.reboots)
 
     def ending_seconds(self, grace: int, nodes: int = 1) -> int:
-        """Return how long pods of this grace period terminate on the slowest node."""
+        """Return how long pods of this grace period need on the slowest node."""
         longest = grace + _CALL_SECONDS
         # A drain includes the ending, so this is an upper estimate.
         past = self.past.endings or self.past.drains
@@ -260,13 +260,13 @@ def slowest_node_seconds(
     pools = policy.pools
     drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])
     reboot = _longest(policy.reboot_timeout, [pool.reboot_timeout for pool in pools])
-    # Asking the host, its return, and its return after a rescue.
+    # For asking the host, for its return, and for its return after a rescue.
     reboots = 2 * reboot
     if rescue_seconds is not None:
         reboots += rescue_seconds + reboot
     ready = _longest(policy.ready_timeout, [pool.ready_timeout for pool in pools])
     hooks = policy.gates.hooks
-    # All annotations before the reboot, all after it, and each playbook.
+    # For all annotations before the reboot, all after it, and each playbook.
     check_count = bool(hooks.before) + bool(hooks.after) + playbooks
     checks = hooks.timeout * check_count
     courtesy = policy.courtesy

@@ -35,7 +35,7 @@ class PlayedUpdate:
     _started: int = 0
     # How many restarts there had been when each pod started, by UID; 0 for others.
     _restarts_before: dict[str, int] = field(default_factory=dict)
-    # By UID; None before. Pods of the rollout's start are not listed.
+    # By UID; None until ready. Pods of the rollout's start are not listed.
     _ready_at: dict[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

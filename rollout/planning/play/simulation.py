@@ -326,8 +326,6 @@ class _TogetherSimulation(_WaveSimulation):
 
 
 class _EstimatedSimulation(_WaveSimulation):
-    """A wave whose nodes begin at once, timed by budgets' rates."""
-
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of simulations
         flow = self.flow
         self._moved_pods = list[Pod]()
