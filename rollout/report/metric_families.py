@@ -49,9 +49,10 @@ class _FamilyMaker(Struct, frozen=True):
         counter = Counter(_PREFIX + name, meaning, ("cluster", *labels), registry=None)
         return Family(counter, self.cluster, labels)
 
-    def histogram(
-        self, name: str, meaning: str, *, labels: tuple[str, ...], buckets: Sequence[float]
+    def histogram_by_pool(
+        self, name: str, meaning: str, *, buckets: Sequence[float]
     ) -> Family[Histogram]:
+        labels = ("pool",)
         histogram = Histogram(
             _PREFIX + name, meaning, ("cluster", *labels), registry=None, buckets=buckets
         )
@@ -96,7 +97,6 @@ class RunFamilies:
     def __init__(self, cluster: str) -> None:
         maker = _FamilyMaker(cluster)
         gauge = maker.gauge
-        counter = maker.counter
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
             "nodes",
@@ -126,24 +126,20 @@ class RunFamilies:
             "Number of evictions that are blocked now, by disruption budget.",
             labels=("budget",),
         )
-        self.drain = maker.histogram(
-            "drain_duration_seconds",
-            "Duration of drains.",
-            labels=("pool",),
-            buckets=_DRAIN_BUCKETS,
+        self.drain = maker.histogram_by_pool(
+            "drain_duration_seconds", "Duration of drains.", buckets=_DRAIN_BUCKETS
         )
-        self.reboot = maker.histogram(
+        self.reboot = maker.histogram_by_pool(
             "reboot_duration_seconds",
             "Time from the reboot command until the node is Ready.",
-            labels=("pool",),
             buckets=_REBOOT_BUCKETS,
         )
-        self.failures = counter(
+        self.failures = maker.counter(
             "node_failures_total",
             "Number of nodes that failed, by phase.",
             labels=("phase", "pool"),
         )
-        self.rescues = counter(
+        self.rescues = maker.counter(
             "rescues_total",
             "Number of times that reboot.rescue ran for a host that did not come back.",
             labels=("pool",),

@@ -3,6 +3,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -77,9 +78,7 @@ def report_of(
         skipped=view.summary.why_skipped if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
         evictions=view.eviction_count,
-        evicted=sorted(
-            _eviction_reports(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)
-        ),
+        evicted=sorted(_eviction_reports(view), key=attrgetter("evicted_at", "node", "pod")),
     )
 
 
