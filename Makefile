@@ -49,7 +49,7 @@ docs: ## update the generated parts of the pages, and build the site into site/
 	$(BIN)/python -m tests.docs.pages
 	$(BIN)/zensical build --strict --clean
 
-lab: ## serve a simulated cluster until Ctrl-C
+lab: ## run a simulated cluster until Ctrl-C
 	$(BIN)/rollout lab up
 
 demo: ## run the demo on a simulated cluster

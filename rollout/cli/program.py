@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "evidence": "Export proof that a version works, for other clusters.",
     "doctor": "Check everything that a rollout needs, and print fixes.",
     "inventory": "Print the Nodes as an Ansible inventory, in JSON.",
-    "known-hosts": "Add the Nodes' SSH host keys to a known_hosts file.",
+    "known-hosts": "Add the nodes' SSH host keys to a known_hosts file.",
     "check-update": "Make hosts check for an update now.",
     "manifests": "Print the manifests for running rollout in the cluster.",
     "demo": "Watch a rollout on a simulated cluster.",

@@ -19,11 +19,13 @@ from rollout.model.text import printable, shortened
 from rollout.report.runs.model import RunReport
 
 _RUN_OF_REPORT = (
-    "ID of the run or a prefix of the ID, the path of a journal, or - for a pod's log on stdin."
+    "ID of the run or a prefix of the ID, the path to its journal file (.jsonl), or - for a pod's"
+    " log on stdin."
     " Default: the last run on the current cluster, or else the last run on any cluster."
 )
 _RUN_OF_HISTORY = (
-    "Run to show as a timeline: its ID or a prefix of the ID, or the path of a journal."
+    "Run to show as a timeline: its ID or a prefix of the ID, or the path to its journal file"
+    " (.jsonl)."
 )
 _CHECK = (
     "Check that the run's phase transitions are valid and that it followed its safety rules; exit"
@@ -109,7 +111,7 @@ def report(
     """Write a report on a run, with its failures and delays, and compare the run with its plan.
 
     HTML is a self-contained page, Markdown is for tickets and CI summaries, and JSON is for
-    programs. The report is generated from the journal of the run. If the run is still in progress
+    programs. The report is generated from the run's journal file. If the run is still in progress
     or was killed, the report ends where the journal ends.
 
     \b

@@ -44,7 +44,7 @@ def inventory(
 ) -> None:
     """Print the Nodes as an Ansible inventory.
 
-    Groups the Nodes by role, zone, version and pending reboot.
+    Groups the Nodes by role, zone and version, and by whether they need a reboot or are cordoned.
 
     \b
     Examples:
@@ -71,8 +71,8 @@ def _absolute(file: Path | None) -> str:
 
 _OUT = "File to write; default: --known-hosts if set, else stdout"
 _FINGERPRINTS = (
-    "File with the fingerprints that the hosts' consoles print, or a directory with one file"
-    " per Node"
+    "File with the fingerprints that the hosts print to their consoles, or a directory with one"
+    " file per node"
 )
 
 
@@ -83,7 +83,7 @@ def known_hosts(
     fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
     yes: bool = YES,
 ) -> None:
-    """Scan the SSH host keys of the Nodes, and add them to a known_hosts file after confirmation.
+    """Scan the nodes for SSH host keys, and add them to a known_hosts file after confirmation.
 
     A scan alone does not prove that a key is genuine. Writes keys that match a fingerprint, and
     other new keys if you confirm them or use --yes. Writes a changed key only if it matches a

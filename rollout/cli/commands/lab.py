@@ -111,10 +111,10 @@ def up(
     fleetlock: str = _FLEETLOCK,
     like: Path | None = _LIKE,
 ) -> None:
-    """Start a simulated cluster and serve it until Ctrl-C.
+    """Start a simulated cluster and keep it running until Ctrl-C.
 
-    The API server and the hosts listen only on loopback addresses of this machine. You can use
-    kubectl and ssh.
+    The API server and the hosts listen only on loopback addresses of this machine. You can
+    connect to them with kubectl and ssh.
 
     \b
     Examples:
@@ -185,8 +185,8 @@ def demo(
 ) -> None:
     """Watch a rollout on a simulated cluster.
 
-    Needs no cluster: the hosts and the API server run on loopback addresses of this machine. Runs
-    the real commands. Takes less than a minute.
+    Needs no cluster: the simulated hosts and API server listen only on loopback addresses of this
+    machine. Runs the real commands. Takes less than a minute.
 
     \b
     Examples:

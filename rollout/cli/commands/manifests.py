@@ -103,15 +103,23 @@ def _parse_network(value: str) -> str:
 _parse_secret_name = fitting(is_object_name, "the name of a Secret")
 
 
-_KIND = argument(InstallationKind.CRONJOB, "What to install; roles prints only the roles.", "TYPE")
+_KIND = argument(
+    InstallationKind.CRONJOB,
+    "What to install; roles prints only the Role and ClusterRole objects.",
+    "TYPE",
+)
 _IMAGE_TO_RUN = option(
     None,
-    "Image to run, with a tag or digest; an image without a registry must already be on each node",
+    "Image to run, with a tag or digest; if the name has no registry, the image is not pulled and"
+    " must already be on each node",
     "IMAGE",
     parser=_parse_image,
 )
 _NAMESPACE = option(
-    DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=parse_namespace
+    DEFAULT_NAME,
+    "Namespace of the objects, except the Roles and RoleBindings",
+    "NAME",
+    parser=parse_namespace,
 )
 _NAME = option(
     None,

@@ -120,7 +120,7 @@ def unpause(
         False, "Let `rollout operate` reboot nodes again after `rollout abort`"
     ),
 ) -> None:
-    """Let rollouts reboot paused nodes again, or allow unattended passes again after an abort.
+    """Let rollouts reboot paused nodes again, or let `rollout operate` reboot after an abort.
 
     Ends only the pauses that you specify. Prints what else prevents the nodes from being rebooted,
     and how to change that.
@@ -260,8 +260,8 @@ def hold(
     """Prevent rollouts from rebooting nodes into these versions, until you end the hold.
 
     Nodes that already run a held version keep it; to roll them back, use `rollout rollback`. If a
-    node in flight has a held version staged and its reboot has not been requested yet, the node is
-    uncordoned. To end the hold, use `rollout release`.
+    node in progress has a held version staged and its reboot has not been requested yet, the node
+    is uncordoned. To end the hold, use `rollout release`.
 
     \b
     Examples:
@@ -369,7 +369,8 @@ _PROVEN_VERSION = argument(
 )
 _EVIDENCE_FILE = option(
     None,
-    "File to write, or directory/ to write VERSION-UID.json to; default: stdout",
+    "File to write; if it is a directory or ends in /, write VERSION-CLUSTER_ID.json to it;"
+    " default: stdout",
     "FILE",
 )
 _SIGN_KEY = option(

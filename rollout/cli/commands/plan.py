@@ -33,7 +33,8 @@ _EXPLAIN = option(
 )
 _FINISH_BY = option(
     None,
-    "Choose the smallest --max-unavailable to finish by TIME, such as 8h or 2030-01-07T06:00Z",
+    "Choose the smallest --max-unavailable that is expected to finish by TIME: 8h (from now) or"
+    " 2030-01-07T06:00Z",
     "TIME",
 )
 _SNAPSHOT = option(

@@ -229,7 +229,7 @@ class WavesSettings(SettingsTable):
     soak: Pause = setting(_GATES.soak, "How long to wait between waves")
     stop: StopMode = setting(
         StopMode.FINISH,
-        "On Ctrl-C or SIGTERM: finish the nodes in flight, or return those that are not"
+        "On Ctrl-C or SIGTERM: finish the nodes in progress, or return those that are not"
         " rebooting yet to service",
     )
 
@@ -400,7 +400,7 @@ class OutputSettings(SettingsTable):
         metavar="FORMAT",
     )
     verbose: int = flag(
-        0, "Print more details: -v for stages, -vv for API requests", short="-v", least=0
+        0, "Print details: -v for each step, -vv for API requests", short="-v", least=0
     )
     journal: Path | None = setting(
         None, "Journal file; default: one per run in $XDG_STATE_HOME/rollout/runs"
@@ -454,8 +454,8 @@ class AlertsSettings(SettingsTable):
     )
     silence: AlertLabel = setting(
         "",
-        "In Alertmanager, silence the alerts of nodes in flight; set this to the alert label that"
-        " contains the node's name or address, such as node or instance",
+        "In Alertmanager, silence the alerts of nodes in progress; set this to the alert label"
+        " that contains the node's name or address, such as node or instance",
     )
     matchers: tuple[Matcher, ...] = setting(
         (), 'Consider only alerts that match these matchers, such as severity=~"critical|page"'

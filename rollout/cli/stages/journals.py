@@ -20,7 +20,7 @@ class NumberedRecord(NamedTuple):
 
 
 STDIN = Path("-")
-OR_PATH = "You can also specify the path of a journal that `apply --set output.journal=FILE` wrote."
+OR_PATH = "You can also specify the path to a journal that `apply --set output.journal=FILE` wrote."
 _WITHOUT_RUN = ""
 
 
