@@ -260,7 +260,7 @@ def hold(
     """Prevent rollouts from rebooting nodes into these versions, until you end the hold.
 
     Nodes that already run a held version keep it; to roll them back, use `rollout rollback`. If a
-    node in progress has a held version staged and its reboot has not been requested yet, the node
+    node in flight has a held version staged and its reboot has not been requested yet, the node
     is uncordoned. To end the hold, use `rollout release`.
 
     \b

@@ -53,7 +53,7 @@ def resume(
 ) -> None:
     """Continue an interrupted rollout, from any machine.
 
-    All state is stored in the cluster. Resumes each node in progress from its current phase, uses
+    All state is stored in the cluster. Resumes each node in flight from its current phase, uses
     the settings of the interrupted rollout, and replans the remaining nodes. You can use --allow,
     --skip and --interactive, and change the timeouts; if you resume again later, the changed
     timeouts still apply. Exits with 6 if the record of the rollout is missing or unreadable. Does

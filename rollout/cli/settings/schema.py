@@ -229,7 +229,7 @@ class WavesSettings(SettingsTable):
     soak: Pause = setting(_GATES.soak, "How long to wait between waves")
     stop: StopMode = setting(
         StopMode.FINISH,
-        "On Ctrl-C or SIGTERM: finish the nodes in progress, or return those that are not"
+        "On Ctrl-C or SIGTERM: finish the nodes in flight, or return those that are not"
         " rebooting yet to service",
     )
 
@@ -454,7 +454,7 @@ class AlertsSettings(SettingsTable):
     )
     silence: AlertLabel = setting(
         "",
-        "In Alertmanager, silence the alerts of nodes in progress; set this to the alert label"
+        "In Alertmanager, silence the alerts of nodes in flight; set this to the alert label"
         " that contains the node's name or address, such as node or instance",
     )
     matchers: tuple[Matcher, ...] = setting(
