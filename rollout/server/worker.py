@@ -422,7 +422,7 @@ class Worker:
     def _work_on_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> None:
         try:
             result = self._runner.run_slot(slot, check_may_act, stop)
-            self._release_or_fail_slot(slot, result)
+            self._release_or_fail_slot(slot, result, check_may_act)
             self._troubles.end(slot.node)
         except RolloutError as error:
             self._retry_later(slot, error.message)
@@ -434,9 +434,15 @@ class Worker:
         self._retry_pauses[slot.run_id] = Deadline(self._server.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
-    def _release_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
+    def _release_or_fail_slot(
+        self, slot: Slot, result: NodeResult | None, check_may_act: Guard
+    ) -> None:
         if result is not None and result.outcome is Outcome.FENCED:
             # Another replica continues with the slot.
+            return
+        is_end_missing = result is not None and result.left_cordoned and result.edge is None
+        if is_end_missing and not _may_act(check_may_act):
+            # This server was stopped before it wrote the node's end: another one writes it.
             return
         stays_cordoned = result is not None and result.left_cordoned
         cordoned_node: Node | None = None
@@ -451,3 +457,11 @@ class Worker:
         is_host_back = cordoned_node.ready is not ConditionStatus.UNKNOWN
         state = SlotState.FAILED if is_host_back else SlotState.ABSENT
         self._server.slots.change(partial(Slots.fail, run_id=slot.run_id, state=state))
+
+
+def _may_act(check_may_act: Guard) -> bool:
+    try:
+        check_may_act()
+    except FencedError:
+        return False
+    return True
