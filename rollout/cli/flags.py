@@ -150,7 +150,7 @@ def _set_signature(command: Any, parameters: Sequence[inspect.Parameter]) -> Non
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
     """Return settings that have a flag, by parameter such as `drain_timeout`.
 
-    A name is that of a setting or of a whole table.
+    A name is a setting's, or a whole table's.
     """
     setting_by_parameter = {}
     for name in (*names, "output"):

@@ -53,7 +53,7 @@ class PodDemand(Struct, frozen=True):
 
     @property
     def required_labels(self) -> _Labels:
-        """Return labels of which a node needs one; empty if any node may match."""
+        """Return alternative labels: a node needs one; empty if any node may match."""
         # All are required, so one is enough.
         if self.labels:
             return self.labels[:1]

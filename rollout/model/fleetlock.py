@@ -62,7 +62,7 @@ def zincati_id(machine_id: str) -> str:
 
 
 class GroupRules(Struct, frozen=True):
-    """How many of which nodes may reboot at once."""
+    """The nodes of a group, and how many may reboot at once."""
 
     slots: Count = Count(1)
     # Empty for all nodes.

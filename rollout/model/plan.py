@@ -113,7 +113,7 @@ class PlannedNode(Struct, frozen=True, rename={"was_cordoned": "cordoned"}):
     node_uid: str
     running_version: str
     staged_version: str
-    # Pods on it now. Drains leave those of DaemonSets.
+    # Pods on it now. Drains leave DaemonSet pods.
     evict: int
     leave: int
     # Before rollout started, so it stays cordoned.

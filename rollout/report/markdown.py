@@ -40,7 +40,7 @@ def _value(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return code, in which no character has a meaning for Markdown."""
+    """Return a code span: Markdown interprets no character in it."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line

@@ -278,7 +278,7 @@ class RunView:
             self.waves[-1].waited_for.append(event.waiting_for)
 
     def _end_settling(self, at: datetime) -> None:
-        """Ignore a wave of which no node has ended."""
+        """Ignore a wave if none of its nodes has ended."""
         self.settling = None
         if self._awaits_settling:
             wave = self.waves[-1]

@@ -440,11 +440,11 @@ class Worker:
         if result is not None and result.outcome is Outcome.FENCED:
             # Another replica continues with the slot.
             return
-        is_end_missing = result is not None and result.left_cordoned and result.edge is None
-        if is_end_missing and not _may_act(check_may_act):
+        stays_cordoned = result is not None and result.left_cordoned
+        is_end_written = result is not None and result.edge is not None
+        if stays_cordoned and not is_end_written and not _may_act(check_may_act):
             # This server was stopped before it wrote the node's end: another one writes it.
             return
-        stays_cordoned = result is not None and result.left_cordoned
         cordoned_node: Node | None = None
         # A canceled slot is released even if its node stays cordoned.
         if stays_cordoned and not slot.is_canceled:

@@ -1,6 +1,6 @@
 """A plan of one node beside curl of the lists that it reads, on a real kube-apiserver.
 
-The objects are those of the lab, written to etcd as they are. The lab stays up for its hosts. It
+The lab's objects are written to etcd. The lab stays up for its hosts. It
 needs `etcd` and `kube-apiserver` in PATH, or in the directory that ROLLOUT_CONTROL_PLANE names.
 
 Run: python tests/benchmarks/api_server.py [--nodes 1000] [--runs 5]

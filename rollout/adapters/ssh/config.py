@@ -319,7 +319,8 @@ def _expand_home(files: tuple[str, ...]) -> tuple[str, ...]:
 
 def _expand(text: str, tokens: Mapping[str, str]) -> str:
     def value_of_token(match: re.Match[str]) -> str:
-        token, letter = match[0], match[1]
+        token = match[0]
+        letter = match[1]
         if letter not in tokens:
             raise InputError(f"{token} in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
         return tokens[letter]

@@ -262,7 +262,7 @@ def _read_memory_and_proof(
 def why_closed(policy: Policy) -> str:
     """Return which windows are closed now; empty if all are open.
 
-    Without an open window for all nodes, those of pools do not matter.
+    Without an open window for all nodes, the pools' windows do not matter.
     """
     schedule = Schedule.of(policy.gates.windows)
     now = wiring.now()

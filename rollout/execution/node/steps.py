@@ -102,7 +102,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
-    """`host` is that of `NodeContext.host`."""
+    """`host` is `NodeContext.host`."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: prepare_drain,

@@ -120,7 +120,7 @@ class _Undoing(Struct, frozen=True):
         record = RunRecord(
             self.cluster, record_document(self.lock_options.namespace), self.report.notice
         )
-        # Whoever has taken the lock needs the record.
+        # The lock's new holder needs the record.
         self.check_may_act()
         record.end(complete=True)
         was_rollout = not unfinished.is_only_taints

@@ -396,7 +396,9 @@ class WaveRunner(Struct, frozen=True):
         except ApiError as error:
             return Decision(drop=[Dropped(waiting, ApiUnavailable(error.message))])
         away = in_flight | room.away
-        questions = _CandidateRound(state, room.limit, away, in_flight, undecided)
+        questions = _CandidateRound(
+            state, room.limit, away=away, in_flight=in_flight, undecided=undecided
+        )
         try:
             node = questions.next_with_room()
             while node is not None:

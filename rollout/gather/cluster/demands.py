@@ -89,7 +89,7 @@ def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
 
 
 def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | None:
-    """Return terms, of which one has to match; None for any node."""
+    """Return alternative terms: a node must match one; None for any node."""
     if selector is None:
         return None
     return tuple(

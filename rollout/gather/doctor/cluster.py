@@ -132,7 +132,7 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
 
 def unwritable_record_check(record: Document, refusal: ApiError) -> Check:
     message = f"cannot be written, so no rollout can start: {refusal.message}"
-    # Whoever holds the lock writes the record.
+    # The holder of the lock writes the record.
     return failed(CheckName.LOCK, record.origin, message, Fix(record.hint_for(refusal)))
 
 

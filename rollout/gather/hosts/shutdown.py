@@ -144,7 +144,8 @@ def parse_logins(section: str) -> tuple[LoggedInUser, ...] | None:
         match = _WHO_LINE.fullmatch(line.strip())
         if match is None:
             continue
-        user, terminal = match[1], match[2]
+        user = match[1]
+        terminal = match[2]
         if terminal != own_terminal and _TERMINAL.fullmatch(terminal):
             name = _NOT_IN_NAMES.sub("?", excerpt(user, _LONGEST_NAME))
             users.append(LoggedInUser(name, terminal))

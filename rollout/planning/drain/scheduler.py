@@ -223,7 +223,9 @@ class Scheduler:
                 continue
             share = free.free_share
             if best is None or count < fewest or share > largest_share:
-                best, fewest, largest_share = free, count, share
+                best = free
+                fewest = count
+                largest_share = share
         if best is None:
             is_excluded_by_rules = bool(checks) and self._has_room(pod, matching)
             # Rules may admit another pod with requests that are as large.
@@ -352,7 +354,7 @@ class Scheduler:
         return self._matching_by_demand[demand]
 
     def _candidate_nodes(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        """Return the nodes with any required label, of which not all admit the pod."""
+        """Return the nodes with any required label; some may not admit the pod."""
         labels = demand.required_labels
         if not labels:
             return self.nodes.values()

@@ -156,12 +156,14 @@ def parse_freeze(text: str) -> Period:
     days_and_times = _WINDOW.fullmatch(text.strip())
     if days_and_times:
         return _timed_window(days_and_times, rule)
-    days, zone = text.strip(), "UTC"
+    days = text.strip()
+    zone = "UTC"
     # The last word is the zone, unless it is part of the days.
     before_last_word, _, last_word = days.rpartition(" ")
     is_zone = "/" in last_word or last_word in _zone_names()
     if before_last_word and is_zone:
-        days, zone = before_last_word, last_word
+        days = before_last_word
+        zone = last_word
     if not days:
         raise UsageError(f"{text!r} is not a freeze", hint=_FREEZE_HINT)
     return Window(parse_days(days, rule), start=time(), length=None, zone=_parse_zone(zone, rule))

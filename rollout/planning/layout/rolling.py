@@ -59,7 +59,7 @@ class RollingQueue:
             self._begin(name)
 
     def candidates(self) -> Iterator[str]:
-        """Yield the nodes of which any one may begin now."""
+        """Yield nodes; any one of them may begin now."""
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:

@@ -295,7 +295,7 @@ def _choose_alerts(standing: AlertPolicy, today: AlertPolicy) -> AlertPolicy:
         return standing
     if standing.matchers == today.matchers:
         return today
-    # Without matchers every alert counts, so those of both do.
+    # The alerts of both must count. Without matchers, every alert does.
     return AlertPolicy(today.url)
 
 

@@ -31,7 +31,7 @@ class EventQueue:
         self._numbers = count()
 
     def call_at(self, seconds: int, action: Action) -> None:
-        """An action in the past runs now, after those of this second."""
+        """An action in the past runs now, after this second's actions."""
         heappush(self._events, (max(seconds, self.now), next(self._numbers), action))
 
     def run_until(self, is_over: Callable[[], bool], deadline: float = inf) -> None:
