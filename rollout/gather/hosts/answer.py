@@ -11,11 +11,10 @@ TIMED_OUT = 124
 NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
 _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
-_KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
+_KEY_VALUE = re.compile(r"^[^\S\n]*([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
-_SINGLE_QUOTED = re.compile(r"'(.*)'")
-_DOUBLE_QUOTED = re.compile(r'"(.*)"')
+_QUOTED = re.compile(r"""(['"])(.*)\1""")
 
 
 # Output by section.
@@ -28,9 +27,10 @@ def split_sections(text: str) -> Sections:
     A probe is a shell script, which prints a marker before each command's output.
     """
     contents = defaultdict[str, str](str)
-    lines = [line.rstrip("\r") for line in text.split("\n")]
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r") for line in text.split("\n"))
     # A login shell's output, then names and texts in turn.
-    _login_output, *parts = _MARKED.split("\n".join(lines))
+    _login_output, *parts = _MARKED.split(text)
     names = parts[::2]
     texts = parts[1::2]
     for name, content in zip(names, texts, strict=True):
@@ -41,19 +41,16 @@ def split_sections(text: str) -> Sections:
 
 def parse_assignments(text: str) -> Mapping[str, str]:
     """Parse `KEY=value` lines; the last value counts."""
-    matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
-    return {match[1]: _unquote(match[2].strip()) for match in matches if match}
+    return {key: _unquote(value.strip()) for key, value in _KEY_VALUE.findall(text)}
 
 
 def _unquote(value: str) -> str:
     """Remove quotes, and backslashes in double quotes."""
-    match = _SINGLE_QUOTED.fullmatch(value)
-    if match:
-        return match[1]
-    match = _DOUBLE_QUOTED.fullmatch(value)
-    if match:
-        return re.sub(r'\\([$`"\\])', r"\1", match[1])
-    return value
+    match = _QUOTED.fullmatch(value)
+    if match is None:
+        return value
+    quote, content = match.groups()
+    return content if quote == "'" else re.sub(r'\\([$`"\\])', r"\1", content)
 
 
 def word_or_empty(text: str) -> str:

@@ -35,12 +35,13 @@ _LONGEST_SECTION = 65536
 def describe_inhibitors(text: str) -> str:
     blocking = []
     for match in _INHIBITOR.finditer(text):
-        what, who, why, mode = (_unescape(group) for group in match.groups())
+        what, who, why, mode = match.groups()
         blocks_shutdown = "shutdown" in what.split(":")
         if mode == _DELAY_MODE or not blocks_shutdown:
             continue
-        details = why if mode == _BLOCK_MODE else joined(": ", mode, why)
-        blocker = who or "another process"
+        reason = _unescape(why)
+        details = reason if mode == _BLOCK_MODE else joined(": ", _unescape(mode), reason)
+        blocker = _unescape(who) or "another process"
         blocking.append(f"{blocker} ({details})" if details else blocker)
     return shortened(blocking, _MOST_BLOCKERS, separator=" and ")
 
