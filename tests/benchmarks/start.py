@@ -13,7 +13,6 @@ import os
 import resource
 import shutil
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -59,18 +58,18 @@ def main() -> None:
     asked = parser.parse_args()
     checkouts = [HERE, *([asked.before.resolve()] if asked.before else [])]
     with tempfile.TemporaryDirectory() as home:
-        bare = median(asked.runs, partial(until_end, (sys.executable, "-c", "pass"), {}))
+        bare = least(asked.runs, partial(until_end, (sys.executable, "-c", "pass"), {}))
         print(f"{'':<34}{'wall s':>8}{'CPU s':>8}{'own s':>8}{'x':>7}{'before':>8}")
         show("python -c pass", [bare], bare)
         for other in OTHERS:
             if shutil.which(other[0]):
-                show(" ".join(other), [median(asked.runs, partial(until_end, other, {}))], bare)
+                show(" ".join(other), [least(asked.runs, partial(until_end, other, {}))], bare)
         for words in (*HELP, *COMMANDS):
             command = (sys.executable, "-m", "rollout", *words)
             measure = until_end if words in HELP else until_connected
             title = f"rollout {' '.join(words)}{'' if words in HELP else ', first I/O'}"
             variables = [environment(checkout, Path(home)) for checkout in checkouts]
-            took = [median(asked.runs, partial(measure, command, item)) for item in variables]
+            took = [least(asked.runs, partial(measure, command, item)) for item in variables]
             show(title, took, bare)
 
 
@@ -78,13 +77,11 @@ def environment(checkout: Path, home: Path) -> Mapping[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(checkout)}
 
 
-def median(runs: int, measure: Callable[[], Took]) -> Took:
-    """The first run, which fills the caches, does not count."""
+def least(runs: int, measure: Callable[[], Took]) -> Took:
+    """The least, because other work on the machine only adds. The first run fills the caches."""
     measure()
     took = [measure() for _ in range(runs)]
-    return Took(
-        statistics.median(item.wall for item in took), statistics.median(item.cpu for item in took)
-    )
+    return Took(min(item.wall for item in took), min(item.cpu for item in took))
 
 
 def until_end(words: Sequence[str], variables: Mapping[str, str]) -> Took:
