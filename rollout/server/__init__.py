@@ -1,7 +1,7 @@
 """A FleetLock server, which drains nodes before their hosts reboot.
 
 Every replica answers hosts, in request threads. Only the worker of the replica that holds the lock
-cordons, drains and uncordons. They share slots (a ConfigMap) and marks on the Node. A slot's life:
+changes nodes. They share slots (a ConfigMap) and marks on the Node. A slot's life:
 
     host            requests a reboot, every few minutes           `pre-reboot`
     request thread  reserves a slot for the host                   `admission.SlotAdmission.reserve`

@@ -48,12 +48,10 @@ _MOST_NAMES = 3
 # In seconds: documents up to this age may deny a slot.
 _DOCUMENTS_FRESH = 2.0
 _FORECAST_FRESH = 2.0
-# Deployments and DaemonSets change rarely, and are many.
 _COORDINATORS_FRESH = 60.0
 # Reading 30,000 pods takes 4 s; forecasts get at most this share of the time.
 _FORECAST_SHARE = 0.1
 
-# Any other reason becomes NODE_EXCLUDED.
 _KIND_BY_REASON = {
     ExclusionReason.PAUSED: AnswerKind.PAUSED,
     ExclusionReason.RIVAL: AnswerKind.RIVAL,
@@ -71,7 +69,6 @@ class SlotLimits(Struct, frozen=True):
     nodes: Mapping[str, Node]
     selection: Selection
     policy: Policy
-    # The API server's time, if known.
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
@@ -89,7 +86,6 @@ class SlotLimits(Struct, frozen=True):
         return sum(selector.matches(node.labels) for node in nodes)
 
     def check_away(self, slots: Slots, node: Node) -> None:
-        """Raise `Denied` if the node must not join those that are away."""
         unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
         away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
@@ -100,14 +96,13 @@ class SlotLimits(Struct, frozen=True):
             self._check_beside(self.nodes[name], node)
 
     def _check_beside(self, other: Node, node: Node) -> None:
-        # The rules of the requesting node decide for both.
+        # The requesting node's rules decide for both nodes.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
                 AnswerKind.NOT_NOW,
                 f"control-plane nodes reboot one at a time, and {other.name} holds a slot",
             )
-        # Nodes in flight share one value of the label.
         label = rules.spread_by
         has_other_value = node.labels.get(label, "") != other.labels.get(label, "")
         if label and has_other_value:
@@ -120,7 +115,6 @@ class SlotLimits(Struct, frozen=True):
 
 
 def reserve_within_limits(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
-    """Add the slot, unless its node holds one; or raise `Denied`."""
     if slots.of_node(slot.node) is not None:
         return slots
     limits.check_group(slots, slot.group, rules)
@@ -158,11 +152,10 @@ class SlotAdmission:
         self._forecast_lock = threading.Lock()
 
     def reserve(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
-        """Write a slot for the host's node unless it holds one, or raise `Denied`."""
-        # 1. Cached state, which costs nothing, denies most.
+        # 1. Cached state, which denies most requests.
         self._check_cached_state(request, cached_node, rules)
 
-        # 2. Checks that read the cluster, the slowest last.
+        # 2. Reads of the cluster, the slowest last.
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, cached_node.name)
@@ -197,7 +190,6 @@ class SlotAdmission:
         )
 
     def _check_cached_state(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
-        """Check what is some seconds old, or does not change."""
         slots = self._server.slots.read_unless_fresh()
         nodes = self._nodes.require_all()
         limits = self._limits(nodes)
@@ -235,7 +227,6 @@ class SlotAdmission:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
     def _require_eligible(self, node: Node) -> Candidate:
-        """Raise `Denied` if a rollout would exclude the node."""
         policy = self._settings.policy
         facts = facts_of(node)
         nodes = self._nodes.require_all()
@@ -258,7 +249,6 @@ class SlotAdmission:
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
-        """Deny a slot while a rollout has to be resumed or aborted first."""
         other_nodes = [
             node
             for node in nodes.values()

@@ -1,4 +1,4 @@
-"""The listening socket, and limits on connections.
+"""Accepts hosts' connections.
 
 At a limit, a new connection closes the one that was silent longest.
 """
@@ -24,7 +24,6 @@ _MOST_CONNECTIONS = 1024
 _SHARE_OF_HOSTS = 0.5
 # Hosts behind a load balancer share an address.
 SHARE_OF_ADDRESS = 0.5
-# asyncio's default is a minute.
 _HANDSHAKE_SECONDS = 10.0
 _RELOAD_SECONDS = 10.0
 _BACKLOG = 256
@@ -32,15 +31,12 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Listening(Struct, frozen=True):
-    """Serves HTTPS if there is a certificate."""
-
     host: str
     port: int
     certificate: Path | None = None
     key: Path | None = None
 
     def load_certificate(self) -> ssl.SSLContext | None:
-        """Raise `InputError` if the certificate is unusable."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -92,7 +88,7 @@ class Listening(Struct, frozen=True):
 
 
 class OpenConnections:
-    """Hosts' connections; closes silent ones to make room. Only for the event loop.
+    """Hosts' connections. Only for the event loop.
 
     A connection is busy during a request, and silent otherwise.
     """
@@ -100,8 +96,7 @@ class OpenConnections:
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_per_address = max(1, int(most * SHARE_OF_ADDRESS))
-        # When each connection was accepted or ended its last request, oldest first; also of busy
-        # ones.
+        # When each connection was accepted or ended its last request, oldest first.
         self._last_active: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
@@ -164,7 +159,6 @@ class OpenConnections:
 
 
 def _address(handler: web.RequestHandler) -> str:
-    """Return empty if the address is unknown yet."""
     if handler.transport is None:
         return ""
     peer = handler.transport.get_extra_info("peername")

@@ -40,7 +40,7 @@ MOST_OF_ADDRESS = int(MOST_REQUESTS * SHARE_OF_ADDRESS)
 _STOP_SECONDS = 3.0
 
 _LOGGER = logging.getLogger(__name__)
-# aiohttp logs clients that hang up or do not speak HTTP.
+# aiohttp would log each client that hangs up.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
 Answerer = Callable[[HostRequest], FleetLockAnswer]
@@ -52,7 +52,6 @@ class _Handlers:
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._render_metrics = metrics
-        # By address.
         self._under_way: Counter[str] = Counter()
         self._metrics_lock = asyncio.Lock()
         raise_file_limit()
@@ -68,7 +67,7 @@ class _Handlers:
             ("steady-state", self._service.steady_state),
         ):
             handler = partial(self._answer_host, name, answerer)
-            # A wrong method gets an answer of FleetLock's own.
+            # For wrong methods too, so that their answers are FleetLock's own.
             application.router.add_route("*", f"/v1/{name}", handler)
         application.router.add_get("/healthz", _serve_healthz)
         application.router.add_get("/readyz", self._serve_readyz)
@@ -90,7 +89,6 @@ class _Handlers:
     async def _answer_within_limits(
         self, request: web.Request, answerer: Answerer
     ) -> FleetLockAnswer:
-        """A request counts toward the limits once its body has arrived."""
         if self.stopping:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is stopping")
         check_request(request.method, request.headers.get(HEADER))
@@ -187,7 +185,7 @@ async def serve_hosts(
     listening: Listening,
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; call `ready` with the URL. Raises `InputError`."""
+    """Serve until SIGINT or SIGTERM; call `ready` with the URL."""
     tls = listening.load_certificate()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_error)

@@ -1,4 +1,4 @@
-"""Finds the Node of a host by its Zincati ID, and plans the node's run.
+"""Finds the Node of a host by its Zincati ID.
 
 Some cloud controllers delete the Node of a machine that is down. Its host holds the slot until the
 kubelet registers a new Node, or the machine counts as removed.
@@ -39,7 +39,6 @@ _PAUSE_SECONDS = 1.0
 _UNKNOWN_CLUSTER = ClusterIdentity(uid="", server="", version="")
 CREATED_AGAIN = "its Node was deleted and created again: its host has to request its reboot again"
 AWAITED_IN_REBOOT = frozenset({Awaited.BOOT, Awaited.LATE_REBOOT, Awaited.READY, Awaited.REPORT})
-# A node without marks has an empty phase.
 PHASES_WITHOUT_GRANT = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
@@ -115,7 +114,6 @@ class WatchedNodes:
             self._cluster.clock.wait(stop, _FOREVER)
 
     def require_all(self) -> Mapping[str, Node]:
-        """Raise `NodesUnknownError` before the first read."""
         if self._view is None:
             raise NodesUnknownError("the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
@@ -135,7 +133,7 @@ def await_reregistration(
 ) -> Node:
     """Return the Node that the slot's machine registers after another boot.
 
-    `NodeRemovedError` on timeout, `NodeFailure` if the machine has not rebooted.
+    Raises `NodeRemovedError` on timeout, `NodeFailure` if the machine has not rebooted.
     """
     deadline = cluster.deadline(absence_seconds(timeout))
     while True:
@@ -161,10 +159,9 @@ def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """The host cannot be probed."""
     return HostFacts(
         host=Host(node.name, address=""),
-        # It has requested its reboot.
+        # The host has requested its reboot.
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
         os_id="",
         running_version=version_of(node),

@@ -32,7 +32,7 @@ class AnswerKind(StrEnum):
         return kind
 
     GRANTED = "granted", _OK
-    # The node is returned to service; its slot is released later.
+    # The slot is released later.
     RELEASED = "released", _OK
     NOT_HELD = "not_held", _OK
     NOT_FOUND = "not_found", 404
@@ -47,8 +47,8 @@ class AnswerKind(StrEnum):
     UNKNOWN_ID = "unknown_id", 403
     DOUBLED_ID = "doubled_id", 403
     SEMAPHORE_FULL = "failed_lock_semaphore_full"
-    # Clients only look at the status, so rare denials share a kind. This is also a slot whose node
-    # may be returned at any time: the host waits for the drain under its next slot.
+    # Clients only look at the status, so rare denials share a kind: here, a slot whose node may be
+    # returned at any time.
     WAITING_FOR_DRAIN = "waiting_for_drain"
     # Also a slot under another ID, group or Node: this host cannot prove its reboot.
     WAITING_FOR_PROOF = "waiting_for_proof"
@@ -74,15 +74,12 @@ class AnswerKind(StrEnum):
 
 
 class FleetLockAnswer(Struct, frozen=True):
-    """Only a kind with the status 200 grants what the host requests."""
-
     kind: AnswerKind
     value: str
     # Monotonic time until which it may be sent.
     until: float = inf
 
     def valid_at(self, moment: float) -> "FleetLockAnswer":
-        """Return `lock_lost` if it is too late."""
         if moment <= self.until:
             return self
         message = f"the response ({self.kind}) was ready {moment - self.until:.1f} s too late"

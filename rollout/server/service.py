@@ -45,7 +45,6 @@ class AnswerLog:
     # May raise `Denied` or `NodesUnknownError`.
     node_name: Callable[[str], str]
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    # By the host's ID.
     _last_kinds: dict[str, AnswerKind] = field(default_factory=dict)
     # In monotonic seconds, by kind or text.
     _logged_at: dict[str, float] = field(default_factory=dict)
@@ -64,7 +63,6 @@ class AnswerLog:
         )
 
     def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
-        """Return whether to log the answer."""
         if answer.kind not in _LOGGED_HOURLY:
             previous_kind = self._last_kinds.get(request.id)
             self._last_kinds[request.id] = answer.kind
@@ -85,8 +83,8 @@ class AnswerLog:
 class Service:
     """Answers the two requests of a host.
 
-    pre-reboot    reserves a slot at first; then is denied until the node is drained
-    steady-state  says that the host no longer wants to reboot, usually after its reboot
+    pre-reboot reserves a slot at first; then is denied until the node is drained steady-state says
+    that the host does not want to reboot, usually after its reboot
     """
 
     def __init__(self, server: ServerContext, stop: GracefulStop) -> None:
@@ -105,7 +103,6 @@ class Service:
         return answer
 
     def steady_state(self, request: HostRequest) -> FleetLockAnswer:
-        # The node's run reports how it ended.
         return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:

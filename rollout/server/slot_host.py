@@ -26,7 +26,7 @@ class SlotHost(Struct, frozen=True):
 
     @property
     def error(self) -> None:
-        """No session with the host could fail."""
+        """The host cannot be asked."""
 
     def boot_now(self) -> None:
         """The host cannot be asked."""

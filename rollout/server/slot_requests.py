@@ -55,7 +55,6 @@ def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> Flee
     _check_grantable(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
-    # A host that did not get the answer gets its grant again.
     is_drained = is_marked and phase in (Phase.DRAINED, Phase.REBOOTING)
     if not is_drained:
         message = f"{slot.node} is {phase or 'waiting for its drain'}"
@@ -68,7 +67,7 @@ def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> Flee
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     _check_version(server, slot, node)
 
-    # 2. The grant on the Node, then the Node's checks again.
+    # 2. The grant, then the Node's checks again.
     _write_grant(server, slot, node)
 
     # 3. The slot and the lock, which have to be checked after the grant.
@@ -77,13 +76,9 @@ def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> Flee
 
 
 def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
-    """Return until when (monotonic) both are sure to be held, or raise `Denied`.
-
-    `FencedError` if no server holds the lock.
-    """
+    """Return until when (monotonic) both are sure to be held, or raise `Denied`."""
     # Before the requests: an answer is as old as its request.
     valid_until = server.leadership.safe_until
-    # Both requests at once: the host waits.
     lock_check = in_background(server.leadership.require_server, "lock")
     stored = server.slots.read_now().of_run(slot.run_id)
     is_held = stored is not None and stored.state is SlotState.HELD
@@ -97,7 +92,7 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again, or raise `Denied`.
 
     If the second check fails, the grant stays on the Node. That is safe: the host repeats all
-    checks, and the worker, which sees the grant, drains the node again or returns it.
+    checks, and the worker sees the grant.
     """
     cluster = server.cluster_for_host
     # Any live FleetLock server may hold the lock.
@@ -136,7 +131,6 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
 
 
 def _check_run_not_over(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the Node was recreated or returned."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -188,7 +182,6 @@ def record_report(server: ServerContext, request: HostRequest) -> Slot | None:
 
 
 def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
-    """Raise `Denied` if the node is not returned within some seconds."""
     deadline = Deadline(server.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = server.nodes.require_all().get(slot.node)
@@ -208,7 +201,6 @@ def _find_or_restore_slot(server: ServerContext, request: HostRequest) -> Slot |
     except Denied as denied:
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
-        # No single Node has the ID, but a slot may.
         return server.slots.read_unless_fresh().of_id(request.id)
     slot = _find_slot(server.slots.read_unless_fresh(), request, node.name)
     if slot is None:
@@ -218,10 +210,7 @@ def _find_or_restore_slot(server: ServerContext, request: HostRequest) -> Slot |
 
 
 def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | None:
-    """Prefer the slot of the host's node.
-
-    Two may have the ID: a disk that is moved to another machine takes it along.
-    """
+    """Prefer the slot of the host's node: a disk takes its ID along to another machine."""
     slot = slots.of_node(node_name)
     if slot is not None and slot.id == request.id:
         return slot
@@ -231,8 +220,7 @@ def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | Non
 def _restore_slot(server: ServerContext, request: HostRequest, watched_node: Node) -> Slot | None:
     """Restore the slot of marks that have none, so that the node is returned.
 
-    None without such marks. The slot counts toward no group, and its reboot is canceled. `Denied`
-    if the node holds a slot for another machine.
+    None without such marks. The slot counts toward no group, and its reboot is canceled.
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
@@ -264,9 +252,7 @@ def _restore_slot(server: ServerContext, request: HostRequest, watched_node: Nod
 
 
 def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
-    """Note that the host has reported, or no longer wants its reboot."""
     if slot.is_canceled:
-        # The node is returned without a report.
         return
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
     phase = node.annotations.get(marks.PHASE, "") if is_marked else ""

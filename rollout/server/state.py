@@ -38,7 +38,6 @@ _RETRY_SECONDS = 10.0
 # Cached state up to this age may deny a request.
 _SLOTS_FRESH = 1.0
 _LEASE_FRESH = 2.0
-# Answers are sent milliseconds after the last check.
 _MOST_ANSWER_SECONDS = 5.0
 
 
@@ -59,7 +58,7 @@ class ServerSettings(Struct, frozen=True):
 
 @dataclass(slots=True)
 class SlotStore:
-    """Reads, caches and writes the slots, for many threads; raises `ApiError`.
+    """Reads, caches and writes the slots, for many threads.
 
     Only `read_now` and `change` return slots that are never stale.
     """
@@ -71,18 +70,17 @@ class SlotStore:
     _last_slots: Slots = NO_SLOTS
     # In monotonic seconds.
     _read_at: float = float("-inf")
-    # Why the slots are unknown, or empty.
+    # Why the slots are unknown.
     _problem: str = "the slots have not been read yet"
 
     def read_unless_fresh(self) -> Slots:
-        """Slots at most a second old may deny a request, but never grant one."""
         with self._lock:
             if self.clock.monotonic() - self._read_at <= _SLOTS_FRESH:
                 return self._last_slots
         return self.read_now()
 
     def cached_slot(self, slot: Slot) -> Slot:
-        """Return `slot` if it is gone."""
+        """Return `slot` itself if it is gone."""
         return self.cached.of_run(slot.run_id) or slot
 
     @property
@@ -126,10 +124,7 @@ class SlotStore:
 
 @dataclass(slots=True)
 class Leadership:
-    """Who holds the lock: this server, another replica or a rollout.
-
-    For many threads.
-    """
+    """Who holds the lock: this server, another replica or a rollout. For many threads."""
 
     api: ClusterApi
     watch: LeaseWatch
@@ -142,7 +137,6 @@ class Leadership:
     _read_at: float = float("-inf")
 
     def read_holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
-        """Raise `ApiError` if the Lease is not fresh and cannot be read."""
         # Threads that wait for the mutex share one read.
         oldest_fresh_read = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:
@@ -212,9 +206,7 @@ class ServerContext:
     api: ClusterApi
     clock: Clock
     notice: Callable[[str], None]
-    # Yields the observers of one run.
     observers_of: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
-    # Counts an answer by request (`pre-reboot` or `steady-state`) and kind.
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
     slots: SlotStore = field(init=False)
@@ -254,15 +246,13 @@ class ServerContext:
 
     @property
     def silent_report(self) -> Reporter:
-        """Only the worker's runs are reported."""
         return Reporter((), self.clock)
 
     @property
     def api_for_host(self) -> ClusterApi:
-        """A host waits: no retries, short timeouts."""
         return self.api.within(_CALL_SECONDS)
 
     @property
     def cluster_for_host(self) -> PatientApi:
-        """A host waits: retries only for some seconds."""
+        """A host waits, so retry only for some seconds."""
         return PatientApi(self.api_for_host, self.clock, seconds=_RETRY_SECONDS)

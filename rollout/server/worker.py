@@ -65,18 +65,18 @@ class _DetailObserver(Struct, frozen=True):
 
 @dataclass
 class SlotRunner:
-    """Takes a slot's node through its steps; for many threads.
+    """Takes slots' nodes through their steps; for many threads.
 
     A run is taken up if another replica has started it, as the Node's marks show.
     """
 
     server: ServerContext
     server_stop: GracefulStop
-    # What each run does now, by its ID.
+    # By run ID.
     details: dict[str, str] = field(default_factory=dict)
     # The drains of all slots compete for the same budgets.
     _precedence: Precedence = field(default_factory=Precedence)
-    # The health before each node in flight, by its name.
+    # By the name of the node.
     _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
 
     @cached_property
@@ -84,7 +84,7 @@ class SlotRunner:
         return read_identity(self.server.api)
 
     def run_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> NodeResult | None:
-        """Return None if there was nothing to do for the node. May raise `ApiError`."""
+        """Return None if there was nothing to do for the node."""
         server = self.server
         node = read_slot_node(server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
@@ -167,7 +167,7 @@ class SlotRunner:
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
         """Continue for a replica that ended while the Node was gone.
 
-        Marks and returns the new Node. None if none comes in time, or the reboot is canceled.
+        None if no Node comes in time, or if the reboot is canceled.
         """
         server = self.server
         cluster = PatientApi(server.api, server.clock)
@@ -187,7 +187,7 @@ class SlotRunner:
         return read_slot_node(server.api, server.slots.cached_slot(slot))
 
     def _remember_as_canceled(self, slot: Slot) -> None:
-        """Make the node back off: no slot is reserved for it for some time."""
+        """Make the node back off."""
         # Memory counts a FleetLock run's abort as a canceled reboot.
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
@@ -202,7 +202,6 @@ class SlotRunner:
         planned = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # A started node can no longer be measured as before the drain.
         if not is_taken_up:
             self._baselines.update(
                 engine.health_monitor.measure([slot.node], dict(self._baselines))
@@ -222,7 +221,6 @@ class SlotRunner:
             baseline = self._baselines.pop(slot.node, None)
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
-            # Another replica continues, and reports the end.
             return result
         report.node_finished(result)
         if result.succeeded and baseline is not None:
@@ -234,7 +232,6 @@ class SlotRunner:
         return result
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
-        """Wait until the cluster has settled, then for gates.soak."""
         stop = engine.stop.with_process_stop(self.server_stop)
         try:
             why_unsettled = engine.health_monitor.wait_until_settled(
@@ -258,8 +255,7 @@ class SlotRunner:
 
 class SlotThread(Struct, frozen=True):
     future: Future[None]
-    # Requested if the reboot is canceled. Until the reboot, `with_pre_reboot_check` raises
-    # `StoppedError`.
+    # Requested if the reboot is canceled.
     stop: GracefulStop
 
 
@@ -268,8 +264,8 @@ class Worker:
 
     A thread ends early if `server_stop` is requested, or `lead_end` once the lock is lost.
 
-    A slot is held until its node is returned. It is failed if its node stays cordoned, or absent if
-    its host did not come back either: then it waits for a report of its host.
+    A slot is failed if its node stays cordoned, or absent if its host did not come back either:
+    then it waits for a report of its host.
     """
 
     def __init__(self, server: ServerContext, server_stop: GracefulStop) -> None:
@@ -289,7 +285,6 @@ class Worker:
         self._woken.set()
 
     def detail(self, slot: Slot) -> str:
-        """Return empty if another replica works on the node."""
         return self._runner.details.get(slot.run_id, "")
 
     @property
@@ -302,8 +297,8 @@ class Worker:
                 self._read_slots()
                 slots = self._slots_to_work_on()
                 if slots:
-                    # The Lease names one run. Any slot's run shows that a FleetLock server holds
-                    # the lock.
+                    # The Lease names one slot's run, which shows that a FleetLock server holds the
+                    # lock.
                     self._lead_if_nobody_does(run_on_lease=slots[0].run_id)
             except RolloutError as error:
                 self._troubles.report(_SLOTS, error.message)
@@ -329,22 +324,19 @@ class Worker:
     def _needs_work(self, slot: Slot) -> bool:
         if slot.state is SlotState.HELD or slot.is_canceled:
             return True
-        # A failed or absent slot is released once its Node is gone.
         return self._is_node_gone(slot)
 
     def _is_node_gone(self, slot: Slot) -> bool:
-        """Return False if unknown."""
         try:
             node = self._server.nodes.require_all().get(slot.node)
             if node is not None and node.uid == slot.node_uid:
                 return False
             # The watch may be late.
             return read_slot_node(self._server.api, slot) is None
-        except ApiError:  # also NodesUnknownError
+        except ApiError:
             return False
 
     def _lead_if_nobody_does(self, run_on_lease: str) -> None:
-        """The lock is kept only while slots need work."""
         is_free = self._leadership.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
         if not is_free:
             return
@@ -367,7 +359,6 @@ class Worker:
                 self._leadership.own_lock = None
 
     def _work_while_leading(self, lock: LeaseLock, lead_end: GracefulStop) -> None:
-        """Work until no slot needs work, or the lock is lost."""
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             # First, so that the read shows what the ended threads have written.
             self._drop_ended_threads()
@@ -443,7 +434,7 @@ class Worker:
         stays_cordoned = result is not None and result.left_cordoned
         is_end_written = result is not None and result.edge is not None
         if stays_cordoned and not is_end_written and not _may_act(check_may_act):
-            # This server was stopped before it wrote the node's end: another one writes it.
+            # The server was stopped before it wrote the node's end.
             return
         cordoned_node: Node | None = None
         # A canceled slot is released even if its node stays cordoned.
