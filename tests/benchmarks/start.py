@@ -1,7 +1,7 @@
 """How long the program takes to start: until it has printed help, and until its first I/O.
 
 The first I/O of a command is its connection to an API server, which accepts it and answers nothing.
-Seconds are the median of the runs, `x` is the ratio to `python -c pass`, and `own` is what remains
+Seconds are the least of the runs, `x` is the ratio to `python -c pass`, and `own` is what remains
 without Python's own start. A second checkout, such as one of the version before a change, is
 measured beside the first, and `before` is the ratio of its CPU to the first's.
 
