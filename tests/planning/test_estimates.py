@@ -5,9 +5,10 @@ from msgspec.structs import replace
 
 from rollout.model.cluster import Budget, Pod, Resources
 from rollout.model.gates import GatePolicy
+from rollout.model.marks import LAST_RESULT
 from rollout.model.placement import Placement, PodTerm
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import DrainPolicy, Policy, Strategy
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.plan.build import build_plan
 from rollout.planning.play.pace import PastDurations
@@ -90,6 +91,21 @@ def test_a_soak_is_part_of_each_wave(past: PastDurations) -> None:
     soaked = planned(past, Policy(gates=GatePolicy(soak=Duration(600))))
     assert [wave.estimate.soak for wave in soaked.waves] == [600, 600]
     assert soaked.estimate.seconds == plain.estimate.seconds + 1200
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("most_played", [300_000, -1])
+def test_past_runs_on_the_nodes_include_the_delay_before_the_reboot(
+    monkeypatch: pytest.MonkeyPatch, strategy: Strategy, most_played: int
+) -> None:
+    monkeypatch.setattr("rollout.planning.play.simulation._MOST_PLAYED", most_played)
+    result = '{"outcome":"succeeded","at":"","version":"1","run":"r","took":"8m"}'
+    nodes = [node(name, annotations={LAST_RESULT: result}) for name in ("w-1", "w-2")]
+    policy = Policy(strategy=strategy, courtesy=CourtesyPolicy(reboot_delay=Duration(60)))
+    plan = build_plan(inputs(nodes, pods=PODS, policy=policy))
+    estimates = [wave.estimate for wave in plan.waves]
+    # The drain, the delay and the reboot together took eight minutes.
+    assert {estimate.drain + estimate.reboot for estimate in estimates} == {480}
 
 
 def test_without_any_past_all_is_assumed_and_said_to_be() -> None:

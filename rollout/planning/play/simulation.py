@@ -346,9 +346,7 @@ class _EstimatedSimulation(_WaveSimulation):
         completion_wait = max(self._completion_waits.values())
         longest_drain = completion_wait + max(self._drain_timeouts.values())
         drain = simulator.drain_delay + min(longest_drain, likely_drain)
-        # Past runs did not wait for completion.
-        before_reboot = drain - completion_wait
-        reboot = simulator.reboot_delay + pace.reboot_seconds(before_reboot, len(self.names))
+        reboot = self.slowest_reboot_seconds(drain)
         settle = 0
         if self._moved_pods:
             owner_uids = {pod.owner.uid for pod in self._moved_pods if pod.owner}
