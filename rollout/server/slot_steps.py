@@ -124,15 +124,15 @@ class SlotSteps(Struct, frozen=True):
 
     @property
     def by_phase(self) -> Mapping[Phase, Step]:
-        def suspending_grants_on_failure(step: Step) -> Step:
-            return partial(self._suspend_grants_on_failure, step)
+        def follow_reboot_on_failure(step: Step) -> Step:
+            return partial(self._follow_reboot_on_failure, step)
 
         return {
             Phase.PENDING: _cordon_if_eligible,
-            Phase.CORDONED: suspending_grants_on_failure(self._prepare_drain),
-            Phase.DRAINING: suspending_grants_on_failure(self._drain_and_allow_grants),
-            Phase.DRAINED: suspending_grants_on_failure(self._await_grant),
-            Phase.REBOOTING: suspending_grants_on_failure(self._await_boot),
+            Phase.CORDONED: follow_reboot_on_failure(self._prepare_drain),
+            Phase.DRAINING: follow_reboot_on_failure(self._drain_and_allow_grants),
+            Phase.DRAINED: follow_reboot_on_failure(self._await_grant),
+            Phase.REBOOTING: follow_reboot_on_failure(self._await_boot),
             # No reboot is granted after the boot.
             Phase.BOOTED: self._await_ready,
             Phase.READY: self._await_report_and_finish,
@@ -171,65 +171,57 @@ class SlotSteps(Struct, frozen=True):
             return 0.0
         return self._start_or_continue_wait(context, Awaited.DRAIN)
 
-    def _suspend_grants_on_failure(
+    def _follow_reboot_on_failure(
         self, step: Step, context: NodeContext, progress: Progress
     ) -> Progress:
-        """If the step fails, but the host reboots, await its boot."""
         try:
             return step(context, progress)
         except FencedError:
             # Another replica continues.
             raise
         except RolloutError as error:
+            # A canceled reboot may happen all the same.
             context = replace(context, check_may_act=self.check_not_fenced)
             # Before the Node is read: until then, a replica may grant the reboot.
             self._suspend_grants(context)
-            if progress.phase is Phase.REBOOTING:
-                node, reboots = self._await_late_reboot(context)
-                if not reboots:
-                    raise _failure_without_reboot(error, node, self.timeout) from None
-                # This step runs again.
-                rebooting = replace(progress, edge=None)
-            elif self._follows_grant(context, progress):
-                is_drained = progress.phase is Phase.DRAINED
-                edge = Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED_BEFORE_DRAIN
-                rebooting = progress.move(edge)
-            else:
-                raise
+            self._require_reboot(context, progress, error)
         _mark_rebooting(context)
         self._resume_grants(context)
-        return rebooting
+        return _move_to_rebooting(progress)
 
-    def _follows_grant(self, context: NodeContext, progress: Progress) -> bool:
-        """Whether the host was granted a reboot, perhaps earlier, or has rebooted.
+    def _require_reboot(
+        self, context: NodeContext, progress: Progress, error: RolloutError
+    ) -> None:
+        """Raise the step's `error` unless the host reboots after all."""
+        if progress.phase is Phase.REBOOTING:
+            self._await_late_reboot(context, error)
+        elif not self._is_granted_or_rebooted(context, progress):
+            raise error
 
-        A drain may have overwritten the mark of an earlier grant, so the host gets time to go down.
-        """
+    def _is_granted_or_rebooted(self, context: NodeContext, progress: Progress) -> bool:
         node = self._read_or_await_node(context)
-        may_have_earlier_grant = context.started_by_earlier_process or progress.repeated_drains > 0
-        if may_have_earlier_grant and not has_grant(node):
-            # This wait began after the earlier grant.
-            wait = Awaited.REQUEST if progress.phase is Phase.DRAINED else Awaited.DRAIN
-            node = self._poll_until(
-                lambda node: not node.is_ready or has_rebooted(context.planned, node),
-                context,
-                wait,
-                seconds=self._shutdown_seconds,
-            )
         if has_grant(node) or has_same_machine_rebooted(context.planned, node):
             return True
+        may_have_earlier_grant = context.started_by_earlier_process or progress.repeated_drains > 0
+        if not may_have_earlier_grant:
+            return False
+        # A drain has overwritten the mark of an earlier grant, which the host may follow soon.
+        node = self._poll_until(
+            lambda node: not node.is_ready or has_rebooted(context.planned, node),
+            context,
+            # This wait began after the earlier grant.
+            Awaited.REQUEST if progress.phase is Phase.DRAINED else Awaited.DRAIN,
+            seconds=self._shutdown_seconds,
+        )
         is_going_down = not node.is_ready
-        return may_have_earlier_grant and is_going_down
+        return is_going_down or has_grant(node) or has_same_machine_rebooted(context.planned, node)
 
-    def _await_late_reboot(self, context: NodeContext) -> tuple[Node, bool]:
-        """Return the last Node read, and whether its host goes down or has booted.
-
-        A host that may have been granted its reboot a moment ago gets some time to go down. One
-        that is down already has not come back in time.
-        """
+    def _await_late_reboot(self, context: NodeContext, error: RolloutError) -> None:
+        """Raise `error`, or why the host is still down, unless it goes down now or has booted."""
         node = self._read_or_await_node(context)
-        is_down_already = self._is_down_for_reboot(node)
-        if not is_down_already:
+        was_down_before = self._is_down_for_reboot(node)
+        if not was_down_before:
+            # The host may have been granted its reboot a moment ago.
             node = self._poll_until(
                 lambda node: has_rebooted(context.planned, node) or self._is_down_for_reboot(node),
                 context,
@@ -237,8 +229,13 @@ class SlotSteps(Struct, frozen=True):
                 seconds=self._shutdown_seconds,
             )
             if self._is_down_for_reboot(node):
-                return node, True
-        return node, has_same_machine_rebooted(context.planned, node)
+                return
+        if has_same_machine_rebooted(context.planned, node):
+            return
+        is_canceled = isinstance(error, StoppedError)
+        if is_canceled and not node.is_ready:
+            raise _not_rebooted_failure(node, self.timeout) from None
+        raise error from None
 
     @property
     def _shutdown_seconds(self) -> float:
@@ -266,16 +263,16 @@ class SlotSteps(Struct, frozen=True):
 
         The slot notes the wait only if the caller wants a second Node.
         """
-        deadline: Deadline | None = None
+        context.check_may_act()
+        yield self._read_or_await_node(context)
+        remaining = max(0.0, seconds - self._start_or_continue_wait(context, awaited))
+        deadline = context.cluster.deadline(remaining)
         while True:
+            deadline.pause(_PAUSE_SECONDS)
             context.check_may_act()
             yield self._read_or_await_node(context)
-            if deadline and deadline.expired:
+            if deadline.expired:
                 return
-            if deadline is None:
-                remaining = max(0.0, seconds - self._start_or_continue_wait(context, awaited))
-                deadline = context.cluster.deadline(remaining)
-            deadline.pause(_PAUSE_SECONDS)
 
     def _read_or_await_node(self, context: NodeContext) -> Node:
         """Adopt the Node that the host registers, if its Node was deleted."""
@@ -409,6 +406,15 @@ def _mark_rebooting(context: NodeContext) -> None:
     mark_phase(context, Phase.REBOOTING)
 
 
+def _move_to_rebooting(progress: Progress) -> Progress:
+    if progress.phase is Phase.REBOOTING:
+        # This step runs again.
+        return replace(progress, edge=None)
+    if progress.phase is Phase.DRAINED:
+        return progress.move(Edge.REBOOT_REQUESTED)
+    return progress.move(Edge.GRANTED_BEFORE_DRAIN)
+
+
 def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
     """Raise `NotStartedError` if the node would boot a held version."""
     context.check_may_act()
@@ -441,13 +447,6 @@ def _require_same_machine(context: NodeContext, node: Node) -> None:
         machine_id = node.machine_id or "none"
         message = f"a different machine reports as this Node: machine ID {machine_id}"
         raise NodeFailure(Outcome.NOT_BACK, message)
-
-
-def _failure_without_reboot(error: RolloutError, node: Node, timeout: Duration) -> RolloutError:
-    is_canceled = isinstance(error, StoppedError)
-    if is_canceled and not node.is_ready:
-        return _not_rebooted_failure(node, timeout)
-    return error
 
 
 def _not_rebooted_failure(node: Node, timeout: Duration) -> NodeFailure:
