@@ -39,7 +39,6 @@ def is_command(text: str) -> bool:
 
 
 def _wrap_line(line: str, width: int, hang: int) -> str:
-    """Move a command that ends the line to a line of its own."""
     text = line.lstrip(" ")
     indent = line[: len(line) - len(text)]
     is_command_line = bool(indent) and is_command(text)
@@ -124,7 +123,7 @@ def table_text(
 
 
 class _Table(Struct, frozen=True):
-    """A table to lay out. `indexes` are of visible columns."""
+    """`indexes` are of visible columns."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -144,10 +143,7 @@ class _Table(Struct, frozen=True):
         return cls([columns[index] for index in used], used_cells, width)
 
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the indexes of the columns that fit, and their widths.
-
-        First the note moves below its row, then columns are left out by `drop_order`.
-        """
+        """The note first moves below its row, then columns are left out by `drop_order`."""
         indexes = list(range(len(self.columns)))
         without_note = [index for index in indexes if not self.columns[index].note]
         layouts = [indexes, without_note]
@@ -179,7 +175,6 @@ class _Table(Struct, frozen=True):
         return lines
 
     def _excess_width(self, widths: Sequence[int]) -> int:
-        """Return 0 or less if the columns fit."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
@@ -197,7 +192,6 @@ class _Table(Struct, frozen=True):
         return widths
 
     def _least_width(self, index: int) -> int:
-        """Return the width of the longest word, or a readable minimum."""
         least = _LEAST_NOTE_WIDTH if self.columns[index].note else _LEAST_LIST_WIDTH
         for text in self._texts(index):
             for word in text.split():

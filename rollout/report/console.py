@@ -55,7 +55,7 @@ class SharedConsole(Console):
 
 
 class ReflowingRender(LiveRender):
-    """A live display that is erased completely on a narrower terminal."""
+    """A live display that is erased completely after the terminal was narrowed."""
 
     def __init__(self, live: Live) -> None:
         super().__init__(live.get_renderable(), vertical_overflow=live.vertical_overflow)
@@ -82,9 +82,9 @@ class ReflowingRender(LiveRender):
         return super().restore_cursor()
 
     def _update_height_to_erase(self) -> None:
-        """A narrower terminal has broken the drawn lines.
+        """Count the lines into which a narrower terminal has broken the drawn lines.
 
-        rich erases `_shape`, which is a width and a height.
+        Rich erases `_shape`, a width and a height.
         """
         if self._shape is None:
             return

@@ -109,7 +109,6 @@ def _finding_lines(similar: Sequence[Check]) -> Iterator[str]:
 
 
 def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
-    """Without commands, the first fix is an example."""
     fixes = list(dict.fromkeys(check.fix for check in similar))
     first = fixes[0]
     differ_only_in_commands = all(fix.text == first.text and fix.commands for fix in fixes)

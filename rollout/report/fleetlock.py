@@ -63,7 +63,6 @@ def _without_fraction(stamp: str) -> str:
 
 
 def phase_of(slot: Slot, node: Node | None) -> str:
-    """Return an empty string without the Node."""
     if node is None:
         return ""
     if node.annotations.get(marks.RUN) == slot.run_id:
@@ -97,7 +96,6 @@ def _note_of(slot: Slot, node: Node | None) -> str:
 
 
 def _wait_note(slot: Slot) -> str:
-    """Return an empty string if the slot does not wait for its host."""
     awaits_reboot = slot.awaited in (Awaited.BOOT, Awaited.LATE_REBOOT)
     # A host that reports before its reboot no longer wants it.
     if slot.has_reported and awaits_reboot:

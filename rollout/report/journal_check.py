@@ -94,8 +94,6 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
 
 @dataclass(slots=True)
 class _NodeState:
-    """A node, by the lines of one process."""
-
     phase: Phase = Phase.PENDING
     entered_phases: set[Phase] = field(default_factory=set)
     is_drained: bool = False
@@ -107,7 +105,7 @@ class _NodeState:
 
 @dataclass(slots=True)
 class _Process:
-    """One process of the run, and its limits, None if unknown."""
+    """Limits are None if unknown."""
 
     # What percentages refer to; None if unknown.
     selected_count: int | None = None
@@ -132,7 +130,6 @@ class _Process:
         return {name for name, outcome in outcomes.items() if outcome and outcome.is_failure}
 
     def set_limits(self, plan: RolloutPlan | None) -> None:
-        """Ignore percentages of an unknown number of nodes."""
         if plan is None:
             return
         policy = plan.policy
@@ -154,8 +151,8 @@ _EDGES_BEFORE_DRAIN = (Edge.REFILLED, Edge.CORDONED, Edge.TAKEN_UP)
 class _JournalChecker:
     """Follows a journal line by line, and collects the violations.
 
-    A step with an edge moves a node to another phase. An edge in `TAKEN_UP` is a process continuing
-    a node that an earlier one has begun. `PROVEN` is a verified reboot.
+    A step with an edge moves a node to another phase. With an edge in `TAKEN_UP`, a process
+    continues a node that an earlier one has begun. `PROVEN` is a verified reboot.
     """
 
     def __init__(self) -> None:
@@ -305,7 +302,6 @@ class _JournalChecker:
             self._succeeded.add(line.node)
 
     def _check_last_move(self, number: int, line: NodeFinished, edge: Edge) -> None:
-        """Check the end of a node that did not succeed."""
         phase = self.process.node(line.node).phase
         if edge not in TABLE[phase]:
             self._report(

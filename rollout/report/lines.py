@@ -196,7 +196,7 @@ def parse_records(records: Iterable[Record]) -> Iterator[AnyLine | None]:
 
 
 class JsonLines:
-    """Writes JSON lines. Safe to use from many threads."""
+    """Safe to use from many threads."""
 
     def __init__(self, stream: IO[str], at: datetime) -> None:
         self._stream = stream

@@ -97,7 +97,6 @@ class LiveProgress:
             print_above(self._live, line)
 
     def _permanent_line(self, event: StepEvent) -> Text | None:
-        """Return what stays above the redrawn rows; None for most events."""
         match event:
             case NodeFinished():
                 style = "green" if event.succeeded else "red"
@@ -119,7 +118,6 @@ class LiveProgress:
             return Group(*lines)
 
     def _node_rows(self) -> list[Text]:
-        """Show the most urgent nodes, if possible with details."""
         nodes = self._view.in_flight
         longest_name = max((len(node.name) for node in nodes), default=0)
         name_width = min(longest_name, self._console.width // 3)
@@ -137,7 +135,6 @@ class LiveProgress:
             has_all_nodes = len(rows) == len(nodes)
             if has_all_nodes and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
-        # One line is for the count of the other nodes.
         visible_rows = _first_rows(rows, room - 1)
         others = [node for node in nodes if node.name not in visible_rows]
         count = f"  and {len(others)} more: {phase_counts(others)}"
@@ -216,7 +213,6 @@ def _urgency(node: NodeView) -> tuple[bool, float]:
 
 
 def _first_rows(rows: Mapping[str, Sequence[Text]], room: int) -> Mapping[str, Sequence[Text]]:
-    """Return the first rows that fit into `room` lines, but at least one."""
     first_rows: dict[str, Sequence[Text]] = {}
     line_count = 0
     for name, lines in rows.items():
@@ -241,7 +237,7 @@ def _single_line(text: str | Text, style: str = "") -> Text:
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return seconds at the pace of ended nodes; 0 if unknown."""
+    """Return seconds; 0 if no node has ended."""
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
     # Nodes have equal shares of their wave's estimate.

@@ -40,7 +40,6 @@ def _value(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return a code span: Markdown interprets no character in it."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line

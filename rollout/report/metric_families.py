@@ -20,10 +20,7 @@ Instrument = TypeVar("Instrument", Gauge, Counter, Histogram)
 
 
 class Family(Struct, Generic[Instrument], frozen=True):
-    """A metric. Call it with its labels' values, except `cluster`.
-
-    A series is exposed after the first call.
-    """
+    """A metric. A call with its labels' values, except `cluster`, exposes the series."""
 
     instrument: Instrument
     cluster: str
@@ -37,7 +34,7 @@ class Family(Struct, Generic[Instrument], frozen=True):
 
 
 class _FamilyMaker(Struct, frozen=True):
-    """Makes families in no registry: a process can have several of each."""
+    """Makes families in no registry, so that a process can have several of each."""
 
     cluster: str
 

@@ -34,8 +34,8 @@ from rollout.report.run_view import NodeView, RunView
 class AttemptResult(StrEnum):
     """How an attempt ended: its exit code, or `SKIPPED` without work.
 
-    An attempt is an apply, rollback or resume command, or a pass of operate. The metrics call each
-    of them a pass.
+    An attempt is an apply, a rollback, a resume or a pass of operate. The metrics call each of them
+    a pass.
     """
 
     OK = "ok"
@@ -57,10 +57,7 @@ _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 
 
 class Metrics(Collector):
-    """Collects metrics of one cluster. Safe to use from many threads.
-
-    The first call of a family with some labels exposes that series.
-    """
+    """Collects metrics of one cluster. Safe to use from many threads."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -112,7 +109,6 @@ class Metrics(Collector):
             families.cluster.hosts_behind().set(behind)
 
     def observe_memory(self, memory: Memory) -> None:
-        """Change nothing if the holds are unknown."""
         if memory.why_unreadable:
             return
         with self._lock_to_change() as families:
@@ -128,7 +124,7 @@ class Metrics(Collector):
             families.attempts.late().set(seconds_late)
 
     def begin_attempt(self, at: datetime) -> None:
-        """Make a hanging attempt visible. This does not count as a change."""
+        """Show an attempt that hangs. This does not count as a change."""
         with self._lock:
             self._families.attempts.start().set(at.timestamp())
 
@@ -173,7 +169,6 @@ class Metrics(Collector):
                     self._view.apply(event)
 
     def _start_rollout(self, event: PlanReady) -> None:
-        """Keep nodes in flight of a FleetLock server's other plans."""
         families = self._families
         plan = event.plan
         self.has_plan = True
@@ -298,7 +293,6 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
-        """Return nothing before the first success."""
         with self._lock:
             metric = self._known_or_earlier(self._families.attempts.last_success)
         return [metric] if metric.samples else []
@@ -326,7 +320,6 @@ def _seconds(since: datetime, until: datetime) -> float:
 
 
 def _phase_of(node: NodeView) -> Phase:
-    """A node that was skipped or aborted counts as pending."""
     if node.phase:
         return node.phase
     if node.end and node.end.succeeded:

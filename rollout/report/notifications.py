@@ -257,7 +257,6 @@ def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) ->
 
 
 def _finish_lines(result: RunResult) -> Iterator[str]:
-    """Yield a message, preferably of a node not started, and undone nodes."""
     messages = [entry.message for entry in result.not_started]
     messages += [f"{entry.node} {entry.message}" for entry in result.succeeded if entry.message]
     if messages:

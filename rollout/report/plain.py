@@ -1,5 +1,3 @@
-"""Writes plain lines for CI logs and pipes."""
-
 import shutil
 import threading
 import time
@@ -38,10 +36,7 @@ _PHASES_WITH_WAITS = frozenset({Phase.CORDONED, Phase.DRAINED})
 
 
 class LogFilter:
-    """Not safe for several threads.
-
-    A repeated step or blocked eviction is logged only now and then.
-    """
+    """Logs repeated steps and blocked evictions only rarely. Not safe for several threads."""
 
     def __init__(self, *, names_pods: bool = False) -> None:
         self.view = RunView()
@@ -71,7 +66,6 @@ class LogFilter:
         return gets_line
 
     def _admit_step(self, event: NodeStep, now: float) -> bool:
-        """Admit each phase once, details rarely, waits of cordoned nodes at once."""
         node = self.view.nodes.get(event.node)
         if node is None or node.phase is not event.phase:
             self._reported_at[event.node, _STEP] = now
@@ -84,7 +78,6 @@ class LogFilter:
         return self._admit_rarely((event.node, _STEP), now, interval)
 
     def _admit_rarely(self, key: tuple[str, str], now: float, interval: float) -> bool:
-        """Return whether `interval` seconds have passed; then remember the event."""
         if now - self._reported_at.get(key, float("-inf")) < interval:
             return False
         self._reported_at[key] = now
@@ -92,7 +85,7 @@ class LogFilter:
 
 
 class PlainLines:
-    """Safe for many threads. As a context, also writes during silence."""
+    """Safe for many threads. As a context, it also writes during silence."""
 
     def __init__(
         self,
@@ -147,7 +140,6 @@ class PlainLines:
         self._stream.flush()
 
     def _with_time(self, at: datetime, text: str) -> str:
-        """Add UTC for a log, the local time for a terminal."""
         if not self._stream.isatty():
             return f"{whole_second(at)} {text}"
         # The terminal would break words.

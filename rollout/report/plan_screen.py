@@ -83,10 +83,10 @@ def plan_text(
     unfinished_rollout: str = "",
     next_step: str = "",
 ) -> str:
-    """Render a whole plan; without a `width`, with all rows and columns.
+    """Render the whole plan; without a `width`, with all rows and columns.
 
-    `why_blocked` and `unfinished_rollout`, which is about another one, are sentences, `next_step`
-    is a command. Rules are shown only with `now`, because windows depend on it.
+    `why_blocked` and `unfinished_rollout`, which is about another rollout, are sentences. Rules are
+    shown only with `now`, because windows depend on the time.
     """
     is_wide = width is None
     if unfinished_rollout:
@@ -135,7 +135,8 @@ def brief_text(
 ) -> str:
     """Render a plan above a question, in at most `height` lines.
 
-    If it is too long, `whole_command` shows the rest. `next_step` is for plans without a question.
+    If the plan is longer, `whole_command` shows the rest. `next_step` is for plans without a
+    question.
     """
     if width is None or not plan.waves:
         return plan_text(
@@ -191,7 +192,6 @@ def _most_at_once(wave: Wave) -> int:
 
 
 def _relaxed_flags(plan: RolloutPlan) -> str:
-    """Leave out options that another line has."""
     rules = [
         rule
         for rule in relaxed_rules(plan.policy)
@@ -269,7 +269,6 @@ def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _exclusion_label(exclusion: Exclusion) -> str:
-    """Return an empty string if the reason needs no mention."""
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
     update = exclusion.update
@@ -288,7 +287,6 @@ def _wave_rows(
     most_rows: int = _MOST_ROWS,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """With a `width`, similar adjacent waves share a row."""
     if width is None:
         return [_wide_row(wave, zone_by_node) for wave in plan.waves]
     all_zones = {zone_by_node.get(node.name, "") for node in plan.nodes}
@@ -304,8 +302,7 @@ def _group_similar_waves(
 ) -> Sequence[Sequence[Wave]]:
     """Group adjacent waves that look the same.
 
-    Above `most_groups`, group by size; and if that is not enough, only keep the `control_plane`
-    apart from other nodes.
+    Above `most_groups`, group by size. If that is not enough, keep only the `control_plane` apart.
     """
 
     def has_control_plane(wave: Wave) -> bool:
@@ -373,8 +370,6 @@ def _rough_time(seconds: float) -> str:
 
 
 class _WaveLook(NamedTuple):
-    """Waves that look the same share a row."""
-
     # None for a wave of one node; keeps the other waves apart.
     own_index: int | None
     note: str
@@ -419,7 +414,6 @@ def _names_with_delays(wave: Wave) -> str:
 
 
 def _nodes_in_order(wave: Wave) -> Sequence[PlannedNode]:
-    """Sort a rolling wave by starts, others by name."""
     if wave.rolling:
         return wave.nodes
     return sorted(wave.nodes, key=lambda node: natural_key(node.name))
@@ -481,7 +475,6 @@ def _in_words(seconds: float) -> str:
 
 
 def no_nodes_text(plan: RolloutPlan) -> str:
-    """Say `Nothing to do` only if no problem excludes a node."""
     unwanted_version = plan.policy.rollback
     not_done = wrongly_left_out(plan.excluded)
     left_out_counts = rightly_left_out(plan.excluded)
@@ -542,7 +535,6 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
     """Group by message. A warning about several objects names no nodes."""
     for alike in grouped((finding.message, finding) for finding in findings).values():
         first = alike[0]
-        # A finding about its node has no other object.
         objects = list(
             dict.fromkeys(entry.object for entry in alike if entry.object != f"node/{entry.node}")
         )

@@ -15,7 +15,6 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield rules that differ from defaults, windows, and relaxed rules."""
     # Windows and freezes have their own lines.
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     changed = changed_rules(policy_document(without_times))
@@ -64,7 +63,6 @@ def _coming_freeze_state(schedule: Schedule, now: datetime) -> str:
 
 
 def _next_opening_text(schedule: Schedule, now: datetime) -> str:
-    """Return `in 3h00m (Mon 22:00)`, or an empty string for never."""
     opening = schedule.next_opening(now)
     return _relative_and_exact(opening.begin, schedule, now) if opening else ""
 
@@ -125,7 +123,6 @@ _SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 
 def changed_rules(policy: Mapping[str, object]) -> str:
-    """Return the rules that differ from the defaults."""
     defaults = dict(flat_rules(policy_document(_DEFAULT_POLICY)))
     changed = []
     for flag, value in flat_rules(policy):
@@ -169,7 +166,6 @@ def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
 
 
 def _table_text(table: Mapping[str, object]) -> str:
-    """Return a pool such as `db, role=db; max-unavailable 1; after web`."""
     parts = [", ".join(str(table[key]) for key in _SUBJECT_KEYS if key in table)]
     for name, value in table.items():
         is_empty = value in (None, "", [], ())

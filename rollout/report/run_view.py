@@ -81,7 +81,6 @@ class NodeView:
             self.has_awaited_pods = True
 
     def leave_phase(self, at: datetime) -> None:
-        """Record the phase if it takes time."""
         if self.phase and self.since and self.phase in PART_OF:
             # The clock may have been set back.
             self.ended_phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
@@ -89,7 +88,6 @@ class NodeView:
         self.release_pods(at)
 
     def release_pods(self, at: datetime) -> None:
-        """The evictions are not known to be refused any more."""
         for eviction in self.blocked_evictions.values():
             eviction.until = at
         self.blocked_evictions.clear()
@@ -99,8 +97,7 @@ class NodeView:
 class RunView:
     """The state of a run, from its events or journal. Not thread-safe.
 
-    A command is a process of the run. After its last node, a wave settles until evicted pods are
-    available elsewhere.
+    After its last node, a wave settles until evicted pods are available elsewhere.
     """
 
     begun_at: datetime | None = None
@@ -203,7 +200,7 @@ class RunView:
             self._end_activities(self.last_at)
 
     def _begin_command(self, event: JournalHeader) -> None:
-        """The time since the last process is an interruption."""
+        """Count the time since the last process as an interruption."""
         self.commands.append(event)
         self.summary = None
         self.aborted = None
@@ -227,7 +224,6 @@ class RunView:
             self.eviction_count += event.evictions
 
     def _end_returned_nodes(self, event: AbortedRecord) -> None:
-        """Failed nodes are not returned."""
         versions = event.versions or {}
         for name in event.reverted:
             node = self._get_or_add_node(name)
@@ -263,11 +259,11 @@ class RunView:
         return estimates.get(index) or None
 
     def _count_earlier_waves(self, event: WaveStarted) -> int:
-        """Each process starts to count its waves at 1."""
         is_first_of_process = event.index == 1
         if is_first_of_process and self.waves:
             last = self.waves[-1]
-            # A wave that continues with nodes of the last one keeps its number.
+            # Each process counts its waves from 1. A wave that continues nodes of the last one
+            # keeps its number.
             continues_last = not set(last.nodes).isdisjoint(event.nodes)
             self._earlier_waves = last.index - 1 if continues_last else last.index
         return self._earlier_waves
@@ -278,7 +274,6 @@ class RunView:
             self.waves[-1].waited_for.append(event.waiting_for)
 
     def _end_settling(self, at: datetime) -> None:
-        """Ignore a wave if none of its nodes has ended."""
         self.settling = None
         if self._awaits_settling:
             wave = self.waves[-1]

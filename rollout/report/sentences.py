@@ -115,7 +115,6 @@ def _after_comma(detail: str) -> str:
 
 
 def blocked_text(event: PodBlocked) -> str:
-    """Return what blocks an eviction, why, and when the drain times out."""
     blocked = f"eviction blocked by {printable(event.blocker_text)}"
     deadline = f"drain times out in {elapsed(max(0.0, event.seconds_left))}"
     return f"{pod_with_owner(event)}: {blocked} ({why_blocked(event)}) · {deadline}"
@@ -163,7 +162,6 @@ def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
 
 
 def why_blocked(event: PodBlocked) -> str:
-    """Return the budget's figures or the message, and who has to act."""
     reason = printable(event.message)
     if event.needs is not None and event.has is not None:
         # Above its need, a budget must count the last evictions first.
@@ -208,7 +206,6 @@ def brief_result(result: NodeFinished) -> str:
 
 
 def what_failed(result: NodeResult | NodeFinished) -> str:
-    """The message about a stranded node says that it stays cordoned."""
     failure = printable(result.message) or result.outcome.value
     if result.left_cordoned and result.outcome is not Outcome.STRANDED:
         return f"{failure}; it stays cordoned"
@@ -257,7 +254,6 @@ def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
 
 
 def _conditions_text(conditions: Iterable[NodeCondition]) -> Iterable[str]:
-    """Yield a line for equal conditions."""
     types_by_condition = grouped(
         (replace(condition, type=""), printable(condition.type)) for condition in conditions
     )

@@ -53,7 +53,7 @@ class Way(Struct, frozen=True):
 
     lead: str
     command: str
-    # Otherwise it is a command of kubectl.
+    # False for a command of kubectl.
     is_of_rollout: bool = True
     # If so, held versions have to be released first.
     starts_nodes: bool = False
@@ -159,7 +159,6 @@ def _next_command(
 def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int
 ) -> list[str]:
-    """If the note is all hosts' error, leave out the table and counts."""
     shared_note = _shared_note(notes)
     if not shared_note:
         return [_brief_table(statuses, notes, width), counts]
@@ -186,7 +185,6 @@ def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: in
 
 
 def _shared_note(notes: Sequence[str]) -> str:
-    """Return the note of more than half of the nodes, or empty."""
     counts = Counter(note for note in notes if note)
     if not counts:
         return ""
@@ -252,7 +250,6 @@ def _state_counts(statuses: Sequence[NodeStatus]) -> str:
 def _next_steps(
     statuses: Sequence[NodeStatus], sources: Sequence[Source], follow_ups: Sequence[FollowUp]
 ) -> Iterator[FollowUp]:
-    """Yield the most urgent steps first."""
     doctor = FollowUp(command="rollout doctor")
     if any(_needs_doctor(status) for status in statuses):
         yield doctor
@@ -283,7 +280,6 @@ def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
 
 
 def _needs_doctor(status: NodeStatus) -> bool:
-    """Whether the host prevents its reboot, or its unclear state has no reason."""
     if status.reason in _ON_THE_HOST:
         return True
     is_explained = status.judged or status.shows or status.is_rebooting
@@ -315,7 +311,6 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
-    """Return how the node failed, if `rollout operate` will retry it."""
     failures = memory.nodes.get(status.node)
     will_retry = bool(status.retry_after)
     if failures is None or not will_retry:
@@ -324,7 +319,6 @@ def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> s
 
 
 def _time_ago(at: str, now: datetime | None) -> str:
-    """Return `3h20m ago`, or empty if a time is unknown."""
     return f"{elapsed(seconds_since(at, now))} ago" if at and now else ""
 
 
@@ -339,7 +333,6 @@ def _wide_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
 
 
 def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
-    """Return what neither other columns nor the lines below say."""
     if status.is_rebooting:
         return printable(status.progress)
     if status.shows and status.judged and not status.needs_reboot:
@@ -356,7 +349,6 @@ def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str
 
 
 def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
-    """Whether a line on a pause or a held version says why the node waits."""
     if status.error:
         return False
     if status.is_paused:
@@ -368,10 +360,7 @@ def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
 
 
 def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
-    """Return why the node is in its state, or empty if the columns say it.
-
-    `message` is the reason's, in full or in brief.
-    """
+    """`message` is the reason's, in full or in brief."""
     if status.update and status.is_judged_by_its_version:
         explanation = _update_explanation(status.update, message, now)
         if explanation:
@@ -398,7 +387,6 @@ def _update_explanation(update: UpdateStanding, message: str, now: datetime | No
             rollback = joined(", ", f"from {update.rolled_back_from}", time_ago)
             return joined("; ", rollback, trouble)
         case UpdateState.BEHIND:
-            # What keeps the host from finding the update comes first.
             newest = f"the newest version in the cluster is {update.newest_version}"
             newer = "" if update.checks.is_off else newest
             return joined("; ", newer, trouble)

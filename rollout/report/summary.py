@@ -115,7 +115,6 @@ def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_
 
 
 def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
-    # `_not_done_rows` lists these.
     listed_above = {entry.node for entry in result.not_done}
     reasons_and_nodes = [
         (_reason_not_started(entry, "skipped"), entry.node) for entry in result.skipped
@@ -153,7 +152,6 @@ def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
 
 
 def _step_lines(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
-    """Steps in a row share the lead `Next:`."""
     previous_lead = ""
     for lead, command in steps:
         if lead in (_SEE, _GO_ON):
@@ -168,7 +166,6 @@ def _step_lines(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
 
 
 def rehearsal_ending(result: RunResult, width: int | None) -> str:
-    """Return the nodes that a dry run leaves out."""
     lines = []
     absent = absence_counts(result.not_done, result.left_out)
     if absent:
@@ -187,7 +184,6 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 
 def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
-    """A pass of `operate` continues by itself."""
     if any(entry.reason not in _REASONS_TO_START_LATER for entry in result.not_done):
         yield _Step(_SEE, "rollout doctor")
     if result.failed:
@@ -201,7 +197,6 @@ def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[_Step]:
-    """Another rollout comes before held versions, then failed nodes."""
     if _was_stopped_by_other(result):
         yield from _steps_after_other(result)
         return
@@ -258,7 +253,6 @@ def _has_lost_lock(result: RunResult) -> bool:
 
 
 def _has_new_trouble(result: RunResult) -> bool:
-    """Whether a node is left for a reason besides holds and old failures."""
     return any(
         entry.reason is not ExclusionReason.VERSION_HELD and entry not in result.failed_before
         for entry in result.not_done
@@ -272,7 +266,6 @@ def _needs_other_windows(result: RunResult) -> bool:
 
 
 def _failed_names(result: RunResult) -> str:
-    """Include the failures of earlier processes."""
     names = [failure.node for failure in result.failed]
     names += [failure.node for failure in result.failed_before]
     return shortened(list(dict.fromkeys(names)), most=2)

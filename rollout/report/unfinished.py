@@ -45,7 +45,6 @@ _HAS_STOPPED_PASSES = (
 
 
 def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINISHED) -> str:
-    """Return a clause about the rollout, its state and its nodes' states."""
     if unfinished.is_only_taints:
         if unfinished.tainted:
             leftovers = f"PreferNoSchedule taint on {_counted_names(unfinished.tainted)}"
@@ -126,10 +125,7 @@ def _wave_count(unfinished: Unfinished) -> int:
 def nodes_under_way(
     unfinished: Unfinished, wait_reasons: Mapping[str, str]
 ) -> Mapping[str, UnderWay]:
-    """Return each node's progress by name.
-
-    A node that was rolled back is left out, because its version shows that.
-    """
+    """A node that was rolled back is left out, because its version shows that."""
     phases: dict[str, Phase] = {}
     for name, outcome in unfinished.failed_in_service.items():
         if outcome in _OUTCOMES_SHOWN_AS_FAILED:
@@ -180,7 +176,6 @@ def is_of_fleetlock(unfinished: Unfinished) -> bool:
 
 
 def _group_counts(unfinished: Unfinished) -> str:
-    """Also say what is wrong with the record."""
     groups = {
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.failed_in_service],
@@ -195,7 +190,6 @@ def _group_counts(unfinished: Unfinished) -> str:
             # Only the first count has the noun.
             number = str(len(nodes)) if counts else counted(len(nodes), "node")
             counts.append(f"{number} {label}")
-    # A FleetLock server never has a record.
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
     return joined(
         " ",
@@ -221,7 +215,6 @@ def resume_preview(
         marked.node.name: f"{marked.phase}, will continue from there"
         for marked in unfinished.in_flight
     }
-    # Nodes that this process cannot continue.
     for result in inherited.stranded:
         states[result.node] = f"left as it is: {printable(result.message)}"
     failed = [marked.node.name for marked in unfinished.failed if marked.node.name not in states]
@@ -276,7 +269,6 @@ def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
 
 
 def abort_result(aborted: Aborted, abort_command: str) -> str:
-    """Also say how to go on with nodes that could not be returned."""
     left_nodes = []
     for name, reason in aborted.left_cordoned.items():
         left_nodes.append(f"{printable(name)}: {printable(reason)}")
@@ -348,7 +340,6 @@ def _title(unfinished: Unfinished, *, alive: bool | None) -> str:
 
 
 def _holder_and_node_lines(lock: LockSnapshot, state_by_node: Mapping[str, str]) -> Iterator[str]:
-    """Many nodes in the same state share a line."""
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder}, which held the lock, was a process on this machine and has ended"

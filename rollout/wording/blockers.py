@@ -160,7 +160,6 @@ def _how_to_stop(coordinator: Coordinator) -> str:
 
 
 def _annotation_taking_lock(lock: LockAnnotation) -> str:
-    """Return NAME=JSON that takes all of kured's lock."""
     name = shell_word(lock.name)
     if lock.owners == 1:
         return f"""{name}='{{"nodeID":"manual"}}'"""
@@ -281,7 +280,6 @@ def _fits_nowhere(finding: findings.FitsNowhere) -> Words:
 
 
 def rule_of(budget: Budget) -> str:
-    """Return a rule such as `minAvailable 2`."""
     if budget.max_unavailable:
         return f"maxUnavailable {budget.max_unavailable}"
     # Kubernetes' default is 1.
@@ -289,7 +287,6 @@ def rule_of(budget: Budget) -> str:
 
 
 def _fixes(*clauses: str) -> str:
-    """Join alternatives, and one that is always there."""
     alternatives = [clause for clause in clauses if clause]
     last = "use --disable-eviction"
     if not alternatives:
@@ -299,7 +296,6 @@ def _fixes(*clauses: str) -> str:
 
 
 def _relaxation(budget: Budget, healthy: int, *, unavailable: int) -> str:
-    """Return how to let healthy pods be unavailable."""
     if budget.max_unavailable:
         return f"raise the PDB's maxUnavailable to {unavailable}"
     # A critical rule is a setting, whose keys have hyphens.

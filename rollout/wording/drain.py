@@ -64,7 +64,6 @@ def why_not_evicted(reasons: Sequence[findings.PodFinding]) -> str:
 
 
 def awaited_text(pods: Sequence[AwaitedPod], now: datetime | None) -> str:
-    """Return `waits for 2 jobs to finish (ml/train-7, 34m so far)`."""
     number = len({pod.name for pod in pods})
     noun = "job" if all(pod.job for pod in pods) else "pod"
     first = pods[0]
@@ -129,13 +128,11 @@ def why_fits_nowhere(nowhere: Nowhere) -> str:
 
 
 def _requests_text(requests: Resources) -> str:
-    """Return `500m CPU, 512Mi memory, 1 nvidia.com/gpu`, or empty."""
     amounts = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
     return ", ".join(_amount_text(name, amount) for name, amount in amounts if amount)
 
 
 def _shortage_text(shortage: Shortage | None) -> str:
-    """Return what nodes lack; None if no single resource explains it."""
     if shortage is None:
         return "each lacks at least one of them"
     if shortage.resource.startswith(HOST_PORT):

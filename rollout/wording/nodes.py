@@ -234,10 +234,7 @@ def _node_backing_off(finding: findings.NodeBackingOff) -> Words:
 
 
 def failure_clause(failures: NodeFailures, when: str = "") -> str:
-    """Return `failed at TIME (rolled-back, 2 times in a row)`.
-
-    `when` replaces the time.
-    """
+    """`when` replaces the time."""
     times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
     when = when or f"at {failures.at}"
     if failures.outcome == Outcome.SUCCEEDED:
@@ -341,7 +338,6 @@ def _drain_blocked(finding: findings.DrainBlocked) -> Words:
 
 
 def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
-    """Return why the host finds no updates, or empty."""
     match update.checks:
         case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED | CheckState.DISABLED:
             return service_text(update.check_unit, update.checks)
@@ -354,7 +350,6 @@ def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
 
 
 def _last_check(update: UpdateStanding, now: datetime | None) -> str:
-    """Return `last checked 3 days ago`."""
     if not update.last_checked:
         return f"{update.check_unit} has not completed a check since it started"
     if now is None:

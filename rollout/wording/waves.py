@@ -10,13 +10,11 @@ from rollout.wording.words import Words, cause_of, object_name
 
 
 def full_reason(reason: findings.WaveReason) -> str:
-    """Return `pool db: one at a time; waits for PDB shop/cart`."""
     limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
     return joined("; ", limit, _delay_words(reason.delay).cause)
 
 
 def table_note(reason: findings.WaveReason) -> str:
-    """Return a note; empty for an ordinary wave."""
     return joined("; ", table_note_without_delay(reason), _delay_words(reason.delay).note or "")
 
 
@@ -25,7 +23,6 @@ def table_note_without_delay(reason: findings.WaveReason) -> str:
 
 
 def title(parts: Sequence[findings.WavePart]) -> str:
-    """Return `pool db, step 2 of the ramp`."""
     return joined("; ", *map(_part_title, parts))
 
 
@@ -106,7 +103,6 @@ def _delay_words(delay: findings.BudgetDelay | None) -> Words:
 
 
 def _budget_name(key: str) -> str:
-    """Return `PDB shop/cart`, or a critical rule's key."""
     return key if key.startswith(CRITICAL) else f"PDB {key}"
 
 

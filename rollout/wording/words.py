@@ -36,7 +36,6 @@ def brief_of(finding: Finding) -> str:
 
 
 def note_of(finding: Finding) -> str:
-    """Return what a table adds, or empty."""
     phrase = words(finding)
     return brief_of(finding) if phrase.note is None else phrase.note
 

@@ -1,5 +1,3 @@
-"""The report of a run. Its JSON has the same field names."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

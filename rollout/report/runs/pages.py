@@ -46,7 +46,6 @@ _CONTENT_SECURITY_POLICY = (
 
 class Page(NamedTuple):
     html: str
-    # The Content-Security-Policy.
     csp: str
 
 
@@ -57,8 +56,6 @@ class PastRun(NamedTuple):
 
 
 class LivePageFrame(Struct, frozen=True):
-    """What a live page shows besides its run."""
-
     at: datetime
     # Empty if it was not read.
     status: Sequence[str]
@@ -70,7 +67,7 @@ class LivePageFrame(Struct, frozen=True):
 
 
 class Bar(NamedTuple):
-    # Percentages of the timeline.
+    # In percent of the timeline.
     x: float
     width: float
     css_class: str
@@ -98,7 +95,6 @@ class Chart(NamedTuple):
     ticks: Sequence[tuple[float, str]]
     # Open windows.
     shades: Sequence[Bar]
-    # Titles and rows.
     sections: Sequence[tuple[str, Sequence[TimelineRow]]]
 
 

@@ -129,7 +129,6 @@ def _first_nonempty(texts: Iterable[str]) -> str:
 
 
 def _recorded_policy(view: RunView) -> Mapping[str, object] | None:
-    """Return the first process's policy, or else the first plan's."""
     if view.headers and view.headers[0].policy:
         return view.headers[0].policy
     for plan in view.plans:
@@ -239,7 +238,6 @@ def _part_reports(
     nodes_by_part = Counter[Part]()
     # Since the last interruption.
     has_worked = False
-    # Between these times, all nodes stay in their parts.
     for begin, end in pairwise(times_in_run):
         nodes_by_part.update(changes[begin])
         seconds = _seconds(begin, end)
@@ -301,7 +299,6 @@ def _part_report(part: Part, seconds_of_run: float, nodes: Sequence[NodeReport])
 
 
 def _window_openings(policy_document: object, period: Interval) -> Sequence[Interval] | None:
-    """Return None without windows or if unknown."""
     policy = read_policy(policy_document)
     if policy is None:
         return None
@@ -362,7 +359,6 @@ def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> PastDur
 
 
 def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_PastDuration]:
-    """Ignore journals of another cluster."""
     header = records[0] if records else {}
     if header.get("type") != "run":
         return
@@ -418,7 +414,7 @@ class _NodeTimes(NamedTuple):
 
 
 def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _NodeTimes | None:
-    """Return None if uncertain, as when the clock was changed."""
+    """Return None if the times are uncertain, as after a change of the clock."""
     phases = [phase for phase in node.ended_phases if phase.begin >= process_start]
     # A delay after the cordon is no part of the drain.
     drain_begun = next(

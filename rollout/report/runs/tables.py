@@ -100,7 +100,6 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _eviction_differences(report: RunReport) -> Iterator[str]:
-    """Yield nothing unless the journal names pods."""
     if not report.evicted:
         return
     evicted_by_node = Counter(pod.node for pod in report.evicted)
