@@ -1,4 +1,4 @@
-"""Find what will stop a node's drain, before anything is touched.
+"""Find what will stop a node's drain.
 
 A drain is blocked only if it fails in the best order of pods. Preemption is not modeled.
 """
@@ -97,7 +97,6 @@ class DrainChecker(Struct, frozen=True):
         grace = rules.grace_of(pod.grace_period)
         if pod.terminating:
             remaining = round(self.headcount.grace_seconds_left(pod))
-            # Only with --grace-period is the pod evicted again.
             is_evicted_again = rules.grace_period is not None
             grace = min(grace, remaining) if is_evicted_again else remaining
         if grace >= rules.timeout:
@@ -106,7 +105,6 @@ class DrainChecker(Struct, frozen=True):
 
     def _check_budgets(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
         budgets = self.index.covering(pod)
-        # The API server does not know rules of drain.critical.
         known_to_server = tuple(budget.name for budget in budgets if not budget.critical)
         stays_pending = self.headcount.stays_pending(pod, self.rules.timeout)
         needs_no_budget = pod.finished or pod.terminating or stays_pending
@@ -183,7 +181,6 @@ def _why_never_open(
     can_add_replicas = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
     return BudgetNever(
         budget=budget,
-        # Finished pods never become healthy.
         ended=finished if counts_selected_pods(budget) else 0,
         replicas=_missing_replicas(budget, headcount) if can_add_replicas else 0,
         healthy=headcount.most_healthy(budget),
@@ -206,7 +203,7 @@ def stuck_budget_blocker(
 
 
 def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
-    """Return how many more replicas would open a closed budget; 0 if no number does."""
+    """Return how many more replicas would open the budget; 0 if no number does."""
     # A maxUnavailable of 0 stays 0 with more pods.
     if budget.max_unavailable:
         return 0
@@ -214,7 +211,7 @@ def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
     if not budget.min_available.endswith("%"):
         return budget.desired_healthy - most_healthy + 1
     percent = int(budget.min_available.removesuffix("%"))
-    # Of 100 more pods, at least one is not required, unless the percentage is 100.
+    # One of 100 more pods is not required, unless the percentage is 100.
     for added in range(1, _HUNDRED + 1):
         expected_pods = budget.expected_pods + added
         # Kubernetes rounds up.

@@ -1,7 +1,7 @@
 """What disruption budgets allow now, later and never.
 
-A database operator opens its budget only after the cordon, once another pod is the primary. Drains
-wait for that, so it is no blocker.
+A database operator opens its budget only after the cordon. Drains wait for that, so it is no
+blocker.
 """
 
 from collections import Counter, defaultdict
@@ -23,10 +23,10 @@ Keys are `namespace/name` for a budget (its pods), `kind/namespace/name` for an 
 (its pods), `type.group/namespace/name` for stored data (copies), and `controller:` and `pool:`.
 """
 
-# A namespace, and the key and value of a label.
+# Namespace, and a label's key and value.
 _LabelKey = tuple[str, str, str]
 _PodLabels = tuple[str, tuple[tuple[str, str], ...]]
-# Zalando's operator sets no owner by default, but a StatefulSet has its `postgresql`'s name.
+# Zalando's operator sets no owner by default, but the StatefulSet has its `postgresql`'s name.
 SPILO = ("application", "spilo")
 _ZALANDO = ("acid.zalan.do/v1", "postgresql")
 _CONTROLLER = "controller:"
@@ -35,13 +35,13 @@ _CONTROLLER = "controller:"
 class BudgetIndex(Struct, frozen=True):
     """Finds a pod's budgets without trying every selector of its namespace.
 
-    Most selectors require a value of a label (`by_label`); the others are `unselective`.
+    Most selectors require a label's value (`by_label`); the others are `unselective`.
     """
 
     by_label: Mapping[_LabelKey, Sequence[Budget]]
     # By namespace.
     unselective: Mapping[str, Sequence[Budget]]
-    # By the namespace and labels that a workload's pods share.
+    # By the namespace and labels of a workload's pods.
     found: dict[_PodLabels, tuple[Budget, ...]] = field(default_factory=dict)
     shared_keys: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class BudgetIndex(Struct, frozen=True):
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return a rule of drain.critical in the form of a disruption budget.
+    """Return a rule of drain.critical as a disruption budget.
 
     Pods that are `leaving` (UIDs) do not count as healthy.
     """
@@ -103,7 +103,7 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
 
 
 def bypasses_budget(pod: Pod, budget: Budget) -> bool:
-    """Whether the API server evicts this pod now without asking the budget.
+    """Whether the API server evicts the pod now without asking the budget.
 
     Source: the eviction subresource of kube-apiserver.
     """
@@ -117,10 +117,10 @@ def bypasses_budget(pod: Pod, budget: Budget) -> bool:
 
 
 def guarding_budgets(pod: Pod, index: BudgetIndex) -> tuple[str, ...]:
-    """Return the keys of the budgets that the API server asks before an eviction."""
+    """Return the keys of the budgets that must allow the pod's eviction."""
     covering = index.covering(pod)
     keys = tuple(budget.key for budget in covering if not bypasses_budget(pod, budget))
-    # Thousands of pods share one tuple, which saves memory.
+    # Thousands of pods share one tuple.
     return index.shared_keys.setdefault(keys, keys)
 
 
@@ -131,14 +131,13 @@ def counts_selected_pods(budget: Budget) -> bool:
 class Headcount(Struct, frozen=True):
     """Counts the pods of each budget as the disruption controller does.
 
-    Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
-    `minAvailable`, the budget expects every pod it selects, even finished ones; otherwise the scale
-    of their controllers.
+    Source: Kubernetes' `getExpectedPodCount`. With an absolute `minAvailable`, the budget expects
+    every pod it selects, even finished ones; otherwise the scale of their controllers.
     """
 
     # None if the API server's time is unknown: then no pod is late.
     now: datetime | None
-    # How many pods, by the budget's key or the owner's UID. Owners' pods are not finished.
+    # By the budget's key or the owner's UID. Owners' pods are not finished.
     finished_by_budget: Counter[str]
     unowned_by_budget: Counter[str]
     pods_by_owner: Counter[str]
@@ -181,7 +180,7 @@ class Headcount(Struct, frozen=True):
         return not has_spare_pod
 
     def permits(self, budget: Budget) -> int:
-        """If it allows none now, return how many it may allow later."""
+        """If none may go now, return how many may go later."""
         if budget.disruptions_allowed:
             return budget.disruptions_allowed
         if self.can_never_allow(budget):
@@ -200,7 +199,7 @@ class Headcount(Struct, frozen=True):
         return () if has_enough_others else unready
 
     def is_alone(self, pod: Pod, budget: Budget, managing_owner: OwnerRef) -> bool:
-        """Whether no other pod of the budget or its owners can take over the pod's role."""
+        """Whether no other pod of the budget or its owners can take over the role."""
         # The managing owner may own the pod itself, or through a StatefulSet.
         owner = pod.owner or managing_owner
         most_owned = max(self.pods_by_owner[owner.uid], self.pods_by_owner[managing_owner.uid])
@@ -220,7 +219,7 @@ class Headcount(Struct, frozen=True):
 
 
 def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
-    """Return the owner whose operator opens the budget for all these pods, or None."""
+    """Return the owner whose operator opens the budget for all pods, or None."""
     if budget.critical:
         return None
     if budget.owner is not None and not budget.owner.is_of_kubernetes:
@@ -232,7 +231,6 @@ def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
 
 
 def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
-    """Return the pod's owner, or None if Kubernetes controls the pod."""
     owner = pod.owner
     if owner is None or not owner.is_of_kubernetes:
         return owner
@@ -248,12 +246,12 @@ def controller_key(namespace: str, owner: OwnerRef) -> str:
 
 
 def controller_in(key: str) -> str:
-    """Return `Cluster db/shop` for the key `controller:Cluster db/shop`; empty for other keys."""
+    """Return `Cluster db/shop` for `controller:Cluster db/shop`; empty for other keys."""
     return key.removeprefix(_CONTROLLER) if key.startswith(_CONTROLLER) else ""
 
 
 class NodeControllers(Struct, frozen=True):
-    """Operators' controllers, by key, that move a node's pods or open their budgets.
+    """Operators' controllers, by key, that move pods or open budgets.
 
     A drain waits for those `awaited` to open a closed budget.
     """

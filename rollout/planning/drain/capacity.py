@@ -10,13 +10,13 @@ _PLENTY = 1 << 62
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """What is free on a node; negative if the node is overcommitted."""
+    """What is free on a node; negative if it is overcommitted."""
 
     node: Node
     cpu_milli: int
     memory: int
     pods: int
-    # Tracked resources besides CPU, memory and pods.
+    # Besides CPU, memory and pods.
     others: dict[str, int]
     name: str = field(init=False)
     # Allocatable CPU and memory.
@@ -89,7 +89,7 @@ class FreeCapacity:
 
 @dataclass(slots=True)
 class MatchingNodes:
-    """The nodes that pods with equal demands can be scheduled to, if there is room.
+    """The nodes that can take pods with equal demands, if there is room.
 
     `failed_requests` fit on none of them; None if no search has failed.
     """
@@ -99,10 +99,10 @@ class MatchingNodes:
     minds_soft_taint: bool = False
     names: frozenset[str] = frozenset()
     next_index: int = 0
-    # Outdated when the scheduler's `_room_version` is another.
+    # Outdated when the scheduler has another `_room_version`.
     failed_requests: Resources | None = None
     room_version: int = 0
-    # The nodes without the soft taint, and how many of `Scheduler._untainted` they include.
+    # Those without the soft taint, and how many of `Scheduler._untainted` they include.
     untainted: "MatchingNodes | None" = None
     untainted_read: int = 0
 

@@ -39,9 +39,9 @@ class CompletionForecast(Struct, frozen=True):
         return cls(jobs, dict(longest_seconds), snapshot.read_at)
 
     def completed_in(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
-        """Return the seconds until all pods have completed, which may exceed the timeout.
+        """Return the seconds until all pods complete; maybe more than the timeout.
 
-        A pod of which nothing is known is assumed to run for the timeout.
+        An unknown pod is assumed to run for the timeout.
         """
         longest = 0
         for pod in pods:
@@ -63,7 +63,7 @@ class CompletionForecast(Struct, frozen=True):
         return tuple(warnings)
 
     def seconds_left(self, pod: Pod) -> int | None:
-        """Return None if unknown. Deadlines count more than the CronJob's longest Job."""
+        """Return None if unknown. Deadlines count more than the longest Job."""
         job = self.jobs_by_uid.get(pod.owner.uid) if pod.owner else None
         until_deadlines = list[int]()
         if pod.active_deadline_seconds is not None:
@@ -83,7 +83,7 @@ class CompletionForecast(Struct, frozen=True):
 
 
 def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dict[str, float]:
-    """Return how long drains wait for each owner's slowest pod, by the owner's UID."""
+    """Return how long drains wait for each owner's slowest pod, by UID."""
     forecast = CompletionForecast.of(snapshot)
     seconds_left = dict[str, float]()
     for pod in pods_to_complete(snapshot.pods, policy):

@@ -36,15 +36,14 @@ from rollout.planning.drain.verdicts import (
 )
 from rollout.planning.eligibility.candidates import Candidate
 
-# Budgets' keys, by pod UID.
 _BudgetsByPod = Mapping[str, tuple[str, ...]]
 
 
 class DrainForecast(Struct, frozen=True):
     """What a node's drain will do with its pods, and what it needs of budgets.
 
-    A budget `guards` a pod if the API server asks it before evicting the pod. A `surging` pod is
-    not evicted: a restart of its Deployment replaces it.
+    A budget `guards` a pod if the API server asks it before an eviction. A `surging` pod is
+    replaced by a restart of its Deployment.
     """
 
     node: Node
@@ -62,7 +61,7 @@ class DrainForecast(Struct, frozen=True):
     controllers: NodeControllers
     # By pod UID.
     surging: Mapping[str, Deployment]
-    # How long the drain waits for pods to complete if it begins now.
+    # The drain's wait for completion, if it begins now.
     wait_seconds: int = 0
     # Until these pods have completed, even if the drain does not wait so long.
     completed_in: int = 0
@@ -76,7 +75,6 @@ class DrainForecast(Struct, frozen=True):
                 yield pod, guarding_budgets(pod, self.index)
 
     def blocked_objects(self) -> Iterator[str]:
-        """Yield the objects of the blockers, and the pods that a blocking budget covers."""
         blocking_objects = {blocker.object for blocker in self.blockers}
         yield from blocking_objects
         if not blocking_objects:
@@ -110,8 +108,6 @@ class DrainForecast(Struct, frozen=True):
 
 
 class _BudgetForecast(NamedTuple):
-    """What budgets mean for a drain, as in `DrainForecast`."""
-
     load: Load
     kept_permits: Load
     surging: Mapping[str, Deployment]
@@ -120,7 +116,7 @@ class _BudgetForecast(NamedTuple):
 
 
 class DrainForecaster(Struct, frozen=True):
-    """Forecasts the drain of each node as if no other node were drained.
+    """Forecasts each node's drain as if no other node were drained.
 
     In mappings such as `guarded` and `surging`, pods are UIDs and budgets are keys.
     """
@@ -139,11 +135,11 @@ class DrainForecaster(Struct, frozen=True):
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
         # The API may list pods in any order.
         pods = sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name))
-        # Rules for the same pods have the same key: the last one, the strictest, wins.
+        # Rules for the same pods have the same key: the strictest wins.
         critical_rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
         critical_budgets = (critical_budget(rule, snapshot.pods) for rule in critical_rules)
         budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical_budgets)}
-        # With --disable-eviction, pods are deleted, which no budget prevents.
+        # With --disable-eviction, no budget prevents a deletion.
         index = BudgetIndex.of(() if policy.drain.disable_eviction else budgets.values())
         return cls(
             pods_by_node=grouped((pod.node, pod) for pod in pods),
@@ -174,7 +170,6 @@ class DrainForecaster(Struct, frozen=True):
         completed_in = self.completion.completed_in(awaited, completion)
         movable = movable_pods(verdicts)
         budgets = self._forecast_budgets(name, evicted, movable)
-        # A refused pod prevents the drain.
         is_refused = bool(with_action(Action.REFUSE, verdicts))
         # A rollback leaves newer versions on purpose.
         is_update = not candidate.policy.rollback
@@ -214,7 +209,7 @@ class DrainForecaster(Struct, frozen=True):
     def _deployments_to_restart(
         self, pods: Iterable[Pod], budgets_by_pod: _BudgetsByPod
     ) -> Mapping[str, Deployment]:
-        """Return, by pod UID, Deployments whose restart replaces a pod before it ends."""
+        """Return, by pod UID, the Deployments that replace a pod before it ends."""
         deployments = dict[str, Deployment]()
         for pod in pods:
             for key in budgets_by_pod[pod.uid]:
@@ -226,17 +221,17 @@ class DrainForecaster(Struct, frozen=True):
     def _try_moving(
         self, node: str, movable: Sequence[Pod], guarded: _BudgetsByPod, surging: _BudgetsByPod
     ) -> tuple[Load, tuple[Blocker, ...]]:
-        """Return how many pods each budget lacks until the node is back, and blockers."""
+        """Return blockers, and how many pods each budget lacks until the node is back."""
         budgets_by_pod = {**_budgets_of_evictable(movable, guarded), **surging}
         most_away = dict(self._most_away_by_tight_budget(budgets_by_pod))
-        # A surging pod needs its new place before it ends, so it is never away.
+        # A surging pod is never away: its new place comes first.
         for budgets in surging.values():
             most_away |= dict.fromkeys(budgets, 0)
         ordered = _in_favorable_order(movable, budgets_by_pod, tight_budgets=most_away)
         with self.scheduler.emptied({node: ordered}) as staying_by_node:
             staying = staying_by_node.get(node, ())
             kept_permits = _kept_permits(guarded, movable, staying)
-            # Pods that tolerate cordons start here again, so they are away only during the reboot.
+            # Pods that tolerate cordons start here again.
             lost = [pod for pod in staying if not self.scheduler.tolerates_cordons(pod)]
             blockers = tuple(self._find_stuck_budgets(node, lost, budgets_by_pod, most_away))
         return kept_permits, blockers
@@ -259,7 +254,7 @@ class DrainForecaster(Struct, frozen=True):
                 )
 
     def _most_away_by_tight_budget(self, budgets_by_pod: _BudgetsByPod) -> Mapping[str, int]:
-        """Return how many pods may be away; a tight budget is open, with more pods."""
+        """Return the limit of each open budget that has more pods."""
         pods_per_budget = _pods_per_budget(budgets_by_pod, uids=budgets_by_pod)
         most_away = dict[str, int]()
         for key in sorted(pods_per_budget):

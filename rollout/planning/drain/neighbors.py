@@ -33,7 +33,7 @@ class TopologyDomains(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Tally:
-    """How many pods that a rule selects run in each topology domain."""
+    """How many pods that a rule selects run in each domain."""
 
     domains: TopologyDomains
     # With pods on nodes without a domain.
@@ -84,7 +84,7 @@ _ANY_NUMBER = 1 << 30
 
 
 class TopologyCheck(Struct, frozen=True):
-    """Requires that a node's domain has `least` to `most` of the tally's pods.
+    """Requires `least` to `most` of the tally's pods in a node's domain.
 
     A node without the topology key passes unless the rule `needs_topology`.
     """
@@ -143,8 +143,8 @@ class _SpreadDemand(NamedTuple):
 class _Demands(Struct, frozen=True):
     """What a group of pods requires of its neighbors.
 
-    The tallies count the pods that its anti-affinity (`repulsions`), its affinity (`attractions`)
-    and its topology spread constraints select.
+    The tallies count the pods that anti-affinity (`repulsions`), affinity (`attractions`) and
+    topology spread select.
     """
 
     repulsions: tuple[Tally, ...]
@@ -155,8 +155,6 @@ class _Demands(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class _PodGroup:
-    """Pods with the same namespace, labels, placement and node selector."""
-
     namespace: str
     labels: Mapping[str, str]
     placement: Placement
@@ -178,7 +176,7 @@ _LabelKey = tuple[str, str, str]
 
 
 class Neighbors:
-    """Checks pods' affinity and spread as pods move; does nothing without such rules.
+    """Checks pods' affinity and spread as pods move.
 
     Pods with equal rules form a group. A group is `repelled_by` the tallies of other groups whose
     anti-affinity selects it.
@@ -259,7 +257,7 @@ class Neighbors:
         placement = group.placement
         attracting = tuple(self._resolve(term, group) for term in placement.attractions)
         repelling = tuple(self._resolve(term, group) for term in placement.repulsions)
-        # kube-scheduler attracts only to pods that match all terms, and repels from pods of any.
+        # kube-scheduler attracts to pods that match all terms, and repels from pods of any.
         return _Demands(
             repulsions=tuple(self._tally((term,), term.topology) for term in repelling),
             attractions=tuple(self._tally(attracting, term.topology) for term in attracting),
@@ -268,7 +266,6 @@ class Neighbors:
         )
 
     def _tally(self, terms: tuple[_Term, ...], topology: str) -> Tally:
-        """Count the pods that match all these terms, by domain of the topology."""
         key = (terms, topology)
         if key not in self._tallies_of_terms:
             groups_by_term = [set(self._groups_of_term(term)) for term in terms]
@@ -368,13 +365,13 @@ def _make_checks(
     for tally in demands.attractions:
         yield TopologyCheck(tally, PlacementRule.POD_AFFINITY, least=least, needs_topology=True)
     for spread, tally, own_count in demands.spreads:
-        # With this pod, a domain may have `max_skew` pods more than the emptiest one.
+        # With this pod, a domain may exceed the emptiest by `max_skew`.
         most = _global_minimum(spread, tally, cordoned) + spread.max_skew - own_count
         yield TopologyCheck(tally, PlacementRule.TOPOLOGY_SPREAD, most=most, needs_topology=True)
 
 
 def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> int:
-    """Return the pods in the emptiest domain; 0 if there are fewer than `minDomains`."""
+    """Return the pods in the emptiest domain; 0 below `minDomains`."""
     if not spread.heeds_taints:
         has_too_few_domains = len(tally.domains.values) < spread.min_domains
         return 0 if has_too_few_domains else tally.smallest_count()
@@ -386,7 +383,7 @@ def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> i
 
 
 def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
-    """Return what the spread requires of the nodes it counts; None if it counts all.
+    """Return None if the spread counts all nodes.
 
     As a cache key, it needs all that `_is_counted` uses besides the node.
     """
@@ -397,7 +394,7 @@ def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
         affinity = (tuple(group.node_selector.items()), placement.node_terms)
     tolerations = placement.tolerations if spread.heeds_taints else None
     topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
-    # Nodes without the only topology's key are in no domain anyway.
+    # Nodes without the key are in no domain anyway.
     is_only_topology = len(topologies) == 1
     if is_only_topology and affinity is None and tolerations is None:
         return None
@@ -429,7 +426,7 @@ def _groups_of(pods: Sequence[Pod]) -> list[_PodGroup]:
     for pod in pods:
         labels = tuple(pod.labels.items())
         selector = tuple(pod.node_selector.items())
-        # Pods of a snapshot share placements, and identities are faster to compare.
+        # A snapshot's pods share placements, and identities are fast to compare.
         key = (pod.namespace, labels, id(pod.placement), selector)
         if key not in groups:
             groups[key] = _PodGroup(pod.namespace, pod.labels, pod.placement, pod.node_selector)

@@ -1,7 +1,7 @@
 """A model of kube-scheduler, which counts capacity as pods move.
 
-It prefers nodes without the soft taint, then nodes with few pods of the same owner, then empty
-ones. The default weights of kube-scheduler's scores (3, 2 and 1) amount to this order.
+It prefers nodes without the soft taint, then with few pods of the owner, then empty ones, as
+kube-scheduler's default weights do.
 """
 
 from collections import defaultdict
@@ -18,14 +18,14 @@ from rollout.model.text import grouped
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, common_shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
-# Enough to spread pods in a large cluster. kube-scheduler compares up to 100.
+# kube-scheduler compares up to 100.
 _COMPARED_NODES = 5
 _SMALL_CLUSTER = 20
 
 # How many pods each owner (UID) has on each node.
 _CountsByOwner = defaultdict[str, dict[str, int]]
 
-# Identities of the node selector and placement, and the volumes.
+# Identities of node selector and placement, and the volumes.
 _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 
 
@@ -33,27 +33,25 @@ _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 class Scheduler:
     """A cluster whose pods move to the nodes that kube-scheduler would choose.
 
-    Requests that fitted nowhere are remembered until `_room_version` changes: it is incremented
-    when room may have been made.
+    Requests that fitted nowhere are remembered until `_room_version` changes: there may be room.
     """
 
     nodes: Mapping[str, FreeCapacity]
-    # The volumes that only some nodes can mount, by claim (`namespace/name`).
+    # Those that only some nodes can mount, by claim (`namespace/name`).
     volumes: Mapping[str, Sequence[PersistentVolume]]
     neighbors: Neighbors
     _pods_by_owner: _CountsByOwner
     cordoned: frozenset[str] = frozenset()
-    # kube-scheduler avoids nodes with the soft taint if it can.
     _tainted: set[str] = field(default_factory=set)
     # Nodes that have lost the soft taint, in this order.
     _untainted: list[str] = field(default_factory=list)
     _room_version: int = 0
-    # How many pods of the pod's owner each node has, by the pod's UID. Pods of an owner share the
-    # dict in `_pods_by_owner`, so a move of one counts for all.
+    # How many pods of the owner each node has, by pod UID. An owner's pods share the dict in
+    # `_pods_by_owner`.
     _counts_by_pod: dict[str, dict[str, int]] = field(default_factory=dict)
-    # By pod UID; empty while the pod is on no node.
+    # By pod UID; empty while on no node.
     _moved_to: dict[str, str] = field(default_factory=dict)
-    # These two cache the same objects: identities are faster to compare.
+    # These cache the same objects: identities are faster to compare.
     _matching_by_identity: dict[_DemandKey, MatchingNodes] = field(default_factory=dict)
     _matching_by_demand: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
     _by_label_and_value: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(
@@ -62,7 +60,6 @@ class Scheduler:
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
-        """Count running pods, and requested resources that nodes offer."""
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
         offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others}
         counted_resources = requested & offered
@@ -129,7 +126,7 @@ class Scheduler:
         self.neighbors.add_pod(pod, like)
 
     def _cache_counts(self, pod: Pod) -> dict[str, int]:
-        """Return, by node, how many pods kube-scheduler spreads with this one."""
+        """Return, by node, the pods that kube-scheduler spreads with this one."""
         owner = pod.owner.uid if pod.owner else pod.uid
         counts = self._pods_by_owner[owner]
         self._counts_by_pod[pod.uid] = counts
@@ -139,7 +136,6 @@ class Scheduler:
     def emptied(
         self, pods_by_node: Mapping[str, Sequence[Pod]]
     ) -> Iterator[Mapping[str, Sequence[Pod]]]:
-        """Move pods as `empty` does, and move them back at the end."""
         try:
             yield self.empty(pods_by_node)
         finally:
@@ -148,7 +144,7 @@ class Scheduler:
     def empty(
         self, pods_by_node: Mapping[str, Sequence[Pod]], also_cordoned: Iterable[str] = ()
     ) -> Mapping[str, Sequence[Pod]]:
-        """Cordon nodes and move these pods; return those that fit nowhere else, by node.
+        """Cordon nodes and move their pods; return those that fit nowhere else.
 
         Rounds repeat until one moves none: a pod may have to follow another.
         """
@@ -187,7 +183,7 @@ class Scheduler:
     def choose_node(self, pod: Pod) -> str:
         """Return one of the emptier nodes that take the pod, or empty.
 
-        Only if there is none may a tolerant pod go to a cordoned node.
+        A tolerant pod goes to a cordoned node only if there is no other.
         """
         matching = self._nodes_matching(pod)
         if self._is_known_full(matching, pod):
@@ -210,7 +206,6 @@ class Scheduler:
     def _find_emptiest(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
-        """Prefer nodes with the fewest pods of the owner, then the most free."""
         counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
             counts = self._cache_counts(pod)
@@ -239,7 +234,7 @@ class Scheduler:
         return any(free.takes(pod.requests) for free in schedulable)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return None if the soft taint makes no difference."""
+        """Return None if the taint makes no difference."""
         is_only_node = len(matching.nodes) == 1
         if is_only_node or not matching.minds_soft_taint:
             return None
@@ -271,7 +266,6 @@ class Scheduler:
         return self._nodes_matching(pod).tolerates_cordons
 
     def why_nowhere(self, pod: Pod) -> findings.Nowhere:
-        """Return why the pod, which found no node, cannot leave its own."""
         matching = self._nodes_matching(pod).nodes
         schedulable = [free for free in matching if free.name not in self.cordoned]
         if not schedulable:
@@ -331,7 +325,7 @@ class Scheduler:
                 return
 
     def _nodes_matching(self, pod: Pod) -> MatchingNodes:
-        # A snapshot keeps its shared selectors and placements alive, so ids can be keys.
+        # A snapshot keeps shared selectors and placements alive, so ids can be keys.
         volumes = self._volumes_of(pod)
         selector_id = id(pod.node_selector) if pod.node_selector else 0
         key = (selector_id, id(pod.placement), volumes)

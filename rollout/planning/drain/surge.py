@@ -1,6 +1,6 @@
 """Pods that a restart of their Deployment replaces before it ends them.
 
-A rolling update deletes pods, so disruption budgets do not stop it.
+Disruption budgets do not stop a rolling update.
 """
 
 import math
@@ -18,8 +18,6 @@ _HASH = "pod-template-hash"
 
 
 class Surges(Struct, frozen=True):
-    """Finds the Deployments whose restart moves a pod without a gap."""
-
     # By `namespace/name`.
     deployments: Mapping[str, Deployment]
     # Claims (`namespace/name`) of volumes that several nodes can mount.
@@ -71,7 +69,7 @@ def claims_of_shared_volumes(volumes: Iterable[PersistentVolume]) -> frozenset[s
 def surge_obstacle(
     pod: Pod, deployment: Deployment, shared_claims: frozenset[str]
 ) -> SurgeObstacle | None:
-    """Return why a restart cannot start the new pod before the old one ends."""
+    """Return why the new pod cannot start before the old one ends."""
     claims = {f"{pod.namespace}/{claim}" for claim in pod.claims}
     can_mount_twice = claims <= shared_claims
     if deployment.is_paused:
@@ -88,5 +86,5 @@ def surge_obstacle(
 
 
 def restart_rounds(deployment: Deployment) -> int:
-    """Return how many pods start in a row until a restart is complete."""
+    """Return how many pods start one after another in a restart."""
     return math.ceil(deployment.progress.desired / deployment.surge)

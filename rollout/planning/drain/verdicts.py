@@ -32,8 +32,6 @@ _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
-    """What happens to a pod."""
-
     EVICT = "evict"
     WAIT = "wait"
     LEAVE = "leave"
@@ -61,7 +59,7 @@ class DrainRules(Struct, frozen=True):
     def of(
         cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None
     ) -> "DrainRules":
-        """Raise `UsageError` if a selector of the policy is invalid."""
+        """Raise `UsageError` for an invalid selector."""
         names = frozenset((daemon_set.namespace, daemon_set.name) for daemon_set in daemon_sets)
         completion_selectors = tuple(map(parse_selector, policy.completion.selectors))
         pod_selector = parse_selector(policy.pod_selector)
