@@ -48,7 +48,6 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
 
 
 def _is_newly_cordoned(node: Node, now: datetime | None) -> bool:
-    """Whether someone may be draining the node: it was cordoned in the last hour."""
     if not node.unschedulable:
         return False
     if not node.has_cordon_taint:
@@ -76,7 +75,7 @@ def is_only_marked(node: Node) -> bool:
 
 
 class AwayLimit(Struct, frozen=True):
-    """How many nodes may be away (unavailable): `most` of all, and `limits` by pool."""
+    """How many nodes may be away: `most` of all, and `limits` by pool."""
 
     most: int
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -92,7 +91,6 @@ class AwayLimit(Struct, frozen=True):
         for pool in policy.pools:
             if pool.max_unavailable is not None:
                 limits[pool.name] = pool.max_unavailable.of(requested_by_pool[pool.name])
-        # Requested nodes keep their planned pools.
         pool_by_node = {**pools_of(policy).pool_by_node(nodes), **pool_by_requested}
         return cls(policy.max_unavailable.of(total), limits, pool_by_node)
 
@@ -105,7 +103,7 @@ class AwayLimit(Struct, frozen=True):
     def blockers(
         self, away: Mapping[str, findings.NodeAway], policy: Policy, planned_pools: Collection[str]
     ) -> Iterator[Blocker]:
-        """Yield the nodes away as blockers, if these remaining limits allow no other.
+        """Yield the nodes away, if these remaining limits allow no other.
 
         A pool's limit counts only if the pool has planned nodes.
         """
@@ -136,7 +134,6 @@ class AwayLimit(Struct, frozen=True):
     def waiting_by_limit(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        """Leave out the nodes that no limit makes wait."""
         nodes_by_limit: dict[UnavailableLimit, list[PlannedNode]] = {}
         for node in waiting:
             limit = self.why_full(node.name, away)
@@ -220,7 +217,6 @@ class ControlPlane(Struct, frozen=True):
     def _find_lost_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         pods = self._pods_by_node(_API_SERVER)
         is_only_ready_one = _nodes_with_ready_pod(pods) == {node}
-        # The only control-plane node may leave, too.
         has_other_nodes = len(self.why_away_by_node) > 1
         if is_only_ready_one and has_other_nodes:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
@@ -234,9 +230,8 @@ def _etcd_voters(
 ) -> frozenset[str]:
     """Return the nodes that should have an etcd member.
 
-    1. nodes with the etcd role
-    2. without any, if several have an etcd pod: those, and unready nodes, whose pod may be missing
-    3. else every control-plane node
+    Those with the etcd role. Without any, if several have an etcd pod, those and unready nodes,
+    whose pod may be missing. Else every control-plane node.
     """
     nodes_with_role = frozenset(node.name for node in control_plane if _ETCD_ROLE in node.labels)
     if nodes_with_role:
@@ -261,9 +256,9 @@ def storage_blockers(
     away: Collection[str] = (),
     taken_up: Collection[str] = (),
 ) -> Iterator[Blocker]:
-    """Yield data that would lose too many copies without this node and those `away`.
+    """Yield data that would lose too many copies without the node and those `away`.
 
-    Data on `taken_up` nodes recovers when this process finishes them, so it is skipped.
+    Data on `taken_up` nodes is skipped: it recovers when this process finishes them.
     """
     for data in stored:
         has_usable_copy = node in data.healthy

@@ -42,8 +42,6 @@ _PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
 
 
 class Candidate(Struct, frozen=True):
-    """A selected node, with all that decides whether it takes part."""
-
     node: Node
     observation: HostObservation | None
     policy: Policy
@@ -63,7 +61,7 @@ def is_excluded_by_name(name: str, selection: Selection) -> bool:
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
     """Return the selected nodes that `--exclude` does not name, and their pools."""
-    # Most excluded nodes are excluded for another reason than the flag.
+    # Most excluded nodes have another reason than the flag.
     pools = {exclusion.node: exclusion.pool for exclusion in plan.excluded}
     pools |= {node.name: node.pool for node in plan.nodes}
     return {
@@ -147,7 +145,7 @@ def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | No
         return None
     if facts.running_version != version:
         return findings.OtherVersionRuns(facts.running_version, version)
-    # A rollback's only source asks for a reboot if the host has a previous version.
+    # A rollback's only source says whether the host has a previous version.
     detection = facts.detection
     if detection.unanswered:
         return findings.PreviousVersionUnknown(detection.unanswered[0].detail, facts.host.user)
@@ -190,7 +188,7 @@ def _why_held_back(candidate: Candidate, facts: HostFacts) -> NodeFinding | None
 
 
 def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    # The user's own reboot command may work where rollout's would not.
+    # The user's own command may work where rollout's would not.
     by_own_command = candidate.policy.own_reboot_command
     if not (facts.may_reboot or by_own_command):
         return findings.NoSudo(facts.host.user, facts.reboot_refusal)
@@ -294,7 +292,7 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
     """Return this process's node, and whether its pod could run elsewhere.
 
-    None if it runs outside the cluster, or nothing says where.
+    None outside the cluster, or if nothing says where.
     """
     node_by_name = {node.name: node for node in nodes}
     name = own.node_variable
@@ -305,7 +303,7 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
         name = pod.node
     if name not in node_by_name:
         return None
-    # Without its pod, assume that this process could run on any node.
+    # Assume that a process without a pod could run anywhere.
     demand = PodDemand.of(pod, ()) if pod else PodDemand((), (), ())
     other_nodes = (node for node in node_by_name.values() if node.name != name)
     has_place_elsewhere = any(demand.admits(node) for node in other_nodes)
@@ -313,7 +311,7 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
 
 
 def _find_by_boot_id(boot_id: str, nodes: Iterable[Node]) -> str:
-    """Return empty if several nodes, or none, have this boot ID."""
+    """Return empty unless exactly one node has this boot ID."""
     if not boot_id:
         return ""
     names = [node.name for node in nodes if node.boot_id == boot_id]

@@ -63,7 +63,7 @@ class EvidenceRules(Struct, frozen=True):
 def make_evidence(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence for a version; by default, for the last one rebooted into.
+    """Return the evidence for a version, by default the last one rebooted into.
 
     Raises `InputError` if no node proves it.
     """
@@ -80,7 +80,7 @@ def make_evidence(
     reason_by_failed_node = _failed_nodes(version, nodes, memory)
     failures = memory.versions.get(version)
     if failures and failures.held_by:
-        # Someone has found it bad, whatever its reboots have proved.
+        # A person has found the version bad.
         reason_by_failed_node |= dict.fromkeys(sorted(proving_names), "this version is held")
     for node in nodes_rebooted_into_it:
         if node.name not in proving_names:
@@ -159,8 +159,6 @@ def why_failed(node: Node, version: str) -> str:
 
 
 class ProvenVersions(Struct, frozen=True):
-    """The accepted evidence of other clusters, and what it must say."""
-
     rules: EvidenceRules
     documents: Mapping[str, Evidence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -218,7 +216,7 @@ def why_not_accepted(
 ) -> str:
     """Return why a signed document does not count, or empty.
 
-    `latest_by_version` says when the latest document that counted was made.
+    `latest_by_version` has the times of documents that counted.
     """
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):

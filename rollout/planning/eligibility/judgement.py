@@ -56,7 +56,7 @@ def why_not_startable(
     missing_evidence = inputs.proven.why_unproven(staged_version) if inputs.proven else None
     if missing_evidence:
         return missing_evidence
-    # A person who runs a rollout wants the node rebooted now.
+    # A person wants the node rebooted now.
     heeds_backoff = inputs.unattended and not is_retried
     return why_backing_off(memory, node, inputs.now) if heeds_backoff else None
 
@@ -66,7 +66,7 @@ def why_not_bootable(
 ) -> NodeFinding | None:
     """Return why a begun node may not boot into its staged version.
 
-    A staged version of None is unknown: perhaps held, and not proved.
+    None is an unknown version: perhaps held, and not proved.
     """
     # A pause only keeps other nodes from starting.
     inputs_without_pause = replace(inputs, memory=replace(inputs.memory, pause=None))
@@ -92,9 +92,9 @@ def memory_warnings(
 
 
 def why_maybe_held(running_version: str, inputs: EligibilityInputs) -> MaybeHeldVersion | None:
-    """Return a held version that the host may have staged, which is unknown.
+    """Return a held version that a host may have staged, which is unknown.
 
-    A host stages only versions that are later than its running one.
+    A host stages only later versions than its running one.
     """
     if inputs.include_held:
         return None

@@ -1,8 +1,8 @@
 """Judges and changes what is remembered of earlier rollouts.
 
-A node that failed, or whose last two reboots changed nothing, backs off (is not rebooted) for an
-hour, then for four, then a day each time. A version that failed on `--max-failures` nodes, over all
-rollouts, is held: no node is rebooted into it.
+A node that failed, or whose last two reboots changed nothing, backs off for an hour, then for four,
+then a day each time. A version that failed on `--max-failures` nodes is held: no node is rebooted
+into it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ def why_held(
 
 
 def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory:
-    """Add a person's hold; raise `BlockedError` if too many others are held."""
+    """Add a person's hold; `BlockedError` if too many versions are held."""
     failures = memory.versions.get(version, VersionFailures((), whole_second(now)))
     if failures.held_by:
         return memory
@@ -104,7 +104,7 @@ def why_backing_off(memory: Memory, node: str, now: datetime | None) -> NodeBack
 
 
 def backoff_end(memory: Memory, node: str, now: datetime | None) -> str:
-    """Return until when the node backs off (RFC 3339), or empty."""
+    """Return the end of the back-off (RFC 3339), or empty."""
     failures = memory.nodes.get(node)
     failed_at = parse_timestamp(failures.at) if failures else None
     if failures is None or failed_at is None or now is None:
@@ -134,7 +134,7 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     is_update_at_fault = _is_update_at_fault(ended)
     version = ended.version if is_update_at_fault else ""
     if previous is not None:
-        # A failure counts once, even if another version was staged before it is noted again.
+        # A failure counts once, even if another version was staged meanwhile.
         noted_failure = (previous.run, previous.outcome, previous.version)
         if noted_failure == (ended.run_id, end.outcome, version):
             return memory
@@ -158,7 +158,6 @@ def _has_to_back_off(ended: EndedNode) -> bool:
 
 
 def _is_canceled_reboot(ended: EndedNode) -> bool:
-    """Whether a reboot that a host requested by FleetLock was canceled."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run_id)
 
 
@@ -166,7 +165,7 @@ def _is_update_at_fault(ended: EndedNode) -> bool:
     end = ended.end
     if end.is_update_cleared or not is_version(ended.version):
         return False
-    # A check may also fail before the reboot, when the old version still runs.
+    # A check may fail before the reboot, when the old version still runs.
     has_booted = end.phase in _BOOTED_PHASES
     is_failed_check = end.outcome is Outcome.CHECK_FAILED and has_booted
     return is_failed_check or end.outcome in _VERSION_OUTCOMES
@@ -192,7 +191,7 @@ def _are_too_many_held(versions: Mapping[str, VersionFailures]) -> bool:
 
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
-    """Keep the latest versions; of older ones, those held, with a few of their nodes."""
+    """Keep the latest versions, and older ones that are held, with few nodes."""
     by_time = sorted(versions.items(), key=lambda item: item[1].at)
     older = by_time[:-LATEST_VERSIONS]
     latest = by_time[-LATEST_VERSIONS:]
@@ -204,12 +203,11 @@ def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, Versio
 
 
 def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
-    """A node's success also counts for its version."""
     memory = replace(memory, nodes=_without(memory.nodes, ended.node))
     failed = memory.versions.get(ended.version)
     if failed is None:
         return memory
-    # The version works after all, but only a person ends a person's hold.
+    # Only a person ends a person's hold.
     if ended.despite_hold and failed.is_held and not failed.held_by:
         return without_version_failures(memory, ended.version)
     other_failed_nodes = tuple(node for node in failed.nodes if node != ended.node)
@@ -240,7 +238,6 @@ def without_failures(
 
 
 def why_aborted(memory: Memory) -> str:
-    """Return why unattended passes are stopped, or empty."""
     aborted = memory.aborted
     if aborted is None:
         return ""

@@ -1,4 +1,4 @@
-"""Pools are sets of nodes with their own rules; a node belongs to the first that matches."""
+"""Pools are sets of nodes with their own rules; the first that matches counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,6 @@ class Pools:
         self._rules = {pool.name: _override(policy, pool) for pool in policy.pools}
 
     def pool_of(self, labels: Mapping[str, str]) -> str:
-        """Return the first pool that selects these labels, or the name for no pool."""
         if not self._names_and_selectors:
             return NO_POOL
         for name, selector in self._names_and_selectors:
@@ -67,7 +66,7 @@ def _override(policy: Policy, pool: Pool) -> Policy:
 
 
 def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
-    """Return the names in an order that each `after` allows, the default pool last.
+    """Return names in an order that each `after` allows, the default pool last.
 
     `UsageError` if there is none.
     """
@@ -82,7 +81,6 @@ def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
 
 
 def _check_names_and_order(pools: Sequence[Pool]) -> None:
-    """Raise `UsageError` for a reserved, repeated or unknown name, or for a cycle."""
     pools_with_name = Counter(pool.name for pool in pools)
     for pool in pools:
         if pool.name == DEFAULT:
@@ -107,7 +105,7 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
     try:
         TopologicalSorter({pool.name: pool.after for pool in pools}).prepare()
     except CycleError as error:
-        # Each pool waits for the one before, and the first is repeated at the end.
+        # Each waits for the one before; the first is repeated.
         first_to_first = error.args[1]
         cycle = list(reversed(first_to_first[1:]))
         raise UsageError(

@@ -27,7 +27,7 @@ def rival_blockers(
 
 
 def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
-    """Return the nodes that the system-upgrade-controller works on, and its pods."""
+    """Return the system-upgrade-controller's pods by node."""
     upgraded_by = dict[str, str]()
     for pod in pods:
         node = pod.labels.get(marks.UPGRADED_NODE)
@@ -52,7 +52,7 @@ def marks_of_rivals(node: Node) -> Iterator[RivalMark]:
 
 
 def _fluo_marks(node: Node) -> Iterator[RivalMark]:
-    """Yield the marks of FLUO, and of CLUO, which it was forked from."""
+    """Yield the marks of FLUO, and of CLUO, from which it was forked."""
     for prefix, rival in ((marks.FLUO_PREFIX, Rival.FLUO), (marks.CLUO_PREFIX, Rival.CLUO)):
         annotations = [prefix + word for word in marks.OPERATOR_ANNOTATIONS]
         labels = [prefix + word for word in marks.OPERATOR_LABELS]
@@ -63,7 +63,6 @@ def _fluo_marks(node: Node) -> Iterator[RivalMark]:
 
 
 def _mco_marks(node: Node) -> Iterator[RivalMark]:
-    """Yield the mark of OpenShift's Machine Config Operator, if it updates the node."""
     state = node.annotations.get(marks.MCO_STATE, "")
     current_config = node.annotations.get(marks.MCO_CURRENT)
     desired_config = node.annotations.get(marks.MCO_DESIRED)
@@ -74,7 +73,6 @@ def _mco_marks(node: Node) -> Iterator[RivalMark]:
 
 
 def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
-    """Yield the marks of operators that take nodes out of service for maintenance."""
     if node.labels.get(marks.ORCHESTRATOR_MAINTAINS) == "true":
         yield _rival_mark(node, Rival.MAINTENANCE_ORCHESTRATOR, marks.ORCHESTRATOR_MAINTAINS)
     if marks.KAIROS_CORDONED in node.annotations:
@@ -88,7 +86,6 @@ def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
 
 
 def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
-    """Return the mark, and commands that remove it."""
     removal_commands = []
     for verb, present in (("annotate", node.annotations), ("label", node.labels)):
         removals = [f"{name}-" for name in names if name in present]

@@ -34,8 +34,6 @@ from rollout.wording import fix_of, note_of, text
 
 
 class NodeState(StrEnum):
-    """The STATE column of `rollout status`."""
-
     UP_TO_DATE = "up to date"
     BEHIND = "behind"
     ROLLED_BACK = "rolled back"
@@ -125,8 +123,6 @@ _REASONS_BEFORE_HOST = (
 
 
 class UnderWay(Struct, frozen=True):
-    """How far a rollout is with a node."""
-
     phase: Phase
     wave: int = 0
     waves: int = 0
@@ -143,7 +139,7 @@ class UnderWay(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """The state of a node. For the fields, see docs/json.md."""
+    """For the fields, see docs/json.md."""
 
     node: str
     host: str
@@ -155,7 +151,6 @@ class NodeStatus(Struct, frozen=True):
     staged_version: str
     boot_id: str
     reason: str
-    # Why the host could not be read.
     error: str
     state: NodeState = NodeState.UNKNOWN
     pool: str = ""
@@ -165,17 +160,14 @@ class NodeStatus(Struct, frozen=True):
     group: str = ""
     users: tuple[LoggedInUser, ...] | None = None
     detected_by: tuple[Source, ...] = ()
-    # What these sources say.
     detail: str = ""
     under_way: str = ""
     judged: bool = True
-    # Sources that host or Node have, but that are not in `detect.sources`.
+    # On the host or Node, but not in `detect.sources`.
     shows: tuple[Source, ...] = ()
-    # The `reason` as a sentence, which ends with `fix`.
     message: str = ""
     update: UpdateStanding | None = None
     pause: Pause | None = None
-    # The two parts of `under_way`.
     phase: str = ""
     progress: str = ""
     fix: str = ""
@@ -213,7 +205,6 @@ def _state(status: NodeStatus) -> NodeState:
     is_under_way = bool(status.phase)
     if is_under_way:
         return NodeState(status.phase)
-    # These reasons would hide that the host is unreachable.
     if status.error and status.reason in _REASONS_BEFORE_HOST:
         return NodeState.UNREACHABLE
     if status.is_judged_by_its_version:
@@ -310,7 +301,7 @@ def _brief_note(observation: HostObservation | None, finding: NodeFinding | None
 
 
 def _current_pause(candidate: Candidate) -> Pause | None:
-    """A pause of the node comes before one of all nodes."""
+    """A node's pause comes before one of all nodes."""
     inputs = candidate.inputs
     for pause in (pause_on(candidate.node), inputs.memory.pause):
         if pause and not pause.is_over(inputs.now):

@@ -28,7 +28,6 @@ from rollout.model.update_checks import LONGEST_SILENCE, CheckState
 
 
 class _VersionScheme(Struct, frozen=True):
-    # How many numbers, and which is the channel.
     length: int
     channel_index: int
     channels: Mapping[int, str]
@@ -38,9 +37,9 @@ _FLATCAR = _VersionScheme(
     length=3, channel_index=1, channels={0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
 )
 _FEDORA = _VersionScheme(length=4, channel_index=2, channels={1: "next", 2: "testing", 3: "stable"})
-# Versions of other operating systems have no known order.
+# Other operating systems' versions have no known order.
 _SCHEMES = {"flatcar": _FLATCAR, "coreos": _FLATCAR, "fedora": _FEDORA}
-# By the start of a Node's osImage. Only the host tells the others.
+# By the start of a Node's osImage.
 _IMAGES = {
     "Flatcar Container Linux": "flatcar",
     "Container Linux by CoreOS": "coreos",
@@ -68,9 +67,9 @@ class Stream(Struct, frozen=True):
 
 
 class KnownImages(Struct, frozen=True):
-    """Digests of bootc's images on the hosts, by stream and version.
+    """Digests of bootc's images, by stream and version.
 
-    Digests have no order, but hosts keep the images that they replaced: the `older` ones.
+    Digests have no order, but hosts keep the `older` ones that they replaced.
     """
 
     present: Mapping[tuple[Stream, str], frozenset[str]] = field(default_factory=dict)
@@ -87,7 +86,6 @@ class KnownImages(Struct, frozen=True):
             stream_and_version = (_stream_of_host(facts), facts.running_version)
             images = present.setdefault(stream_and_version, set())
             images.add(sign.current)
-            # After a rollback, the fallback is the newer image.
             if not sign.fallback_is_newer:
                 older.add(sign.fallback)
             # A staged image named by its digest has the version of the current one.
@@ -110,7 +108,7 @@ NO_IMAGES: Final = KnownImages()
 class KnownVersions(Struct, frozen=True):
     """The versions that hosts run or have staged (`present`), by stream.
 
-    Some of them are `replaced` by a host's staged update, so another one is newer.
+    A `replaced` one has an update on some host, so it is not the newest.
     """
 
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
@@ -140,7 +138,7 @@ class KnownVersions(Struct, frozen=True):
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:
-        """Return the newest version of the host's stream, or empty if unknown."""
+        """Return the newest version of the host's stream, or empty."""
         stream = _stream_of_host(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id in _SCHEMES:
@@ -151,7 +149,7 @@ class KnownVersions(Struct, frozen=True):
     def after_staged(self, facts: HostFacts) -> str:
         """Return the newest version if the host needs another update first, or empty.
 
-        Its staged version is then a step, which the update server requires on the way.
+        Its staged version is then a step, which the update server requires.
         """
         newest = self.newest(facts)
         staged_numbers = _numbers(facts.detection.staged_version)
@@ -186,7 +184,7 @@ class KnownVersions(Struct, frozen=True):
         )
 
     def _compare_with_newest(self, facts: HostFacts, checks: CheckState) -> tuple[UpdateState, str]:
-        """Return UP_TO_DATE, BEHIND or IDLE (unknown), and the newest version or image."""
+        """IDLE means that the newest version or image is unknown."""
         newest = self.newest(facts)
         compared = _compare_versions(facts, newest)
         if compared is not UpdateState.UP_TO_DATE:
@@ -203,7 +201,6 @@ class KnownVersions(Struct, frozen=True):
             return UpdateState.UP_TO_DATE, facts.running_version
         if len(possibly_newest) == 1:
             return UpdateState.BEHIND, short_checksum(*possibly_newest)
-        # None or several: the newest is unknown.
         return UpdateState.IDLE, ""
 
 
@@ -227,7 +224,7 @@ def update_standings(
 def _update_state(
     operation: UpdateOperation, compared: UpdateState, checks: CheckState
 ) -> UpdateState:
-    """The update engine's state matters more than how versions compare."""
+    """The engine's state matters more than how versions compare."""
     # An engine that works on one update for days is stuck.
     if operation in _UPDATING and checks is not CheckState.STALE:
         return UpdateState.UPDATING
@@ -239,7 +236,7 @@ def _update_state(
 
 
 def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:
-    """Return several versions if they differ only in a suffix."""
+    """Return several if they differ only in a suffix."""
     numbers_by_version = {version: _numbers(version) for version in versions}
     highest = max(numbers_by_version.values(), default=())
     if not highest:
@@ -300,10 +297,9 @@ def _stream_of_host(facts: HostFacts) -> Stream:
 
 
 def _stream_of_version(facts: HostFacts, version: str) -> Stream:
-    """The version may be of another channel than the host."""
     scheme = _SCHEMES.get(facts.os_id)
     channels = scheme.channels.values() if scheme else ()
-    # A custom group may serve versions of any channel.
+    # A custom group may serve any channel.
     is_custom_group = bool(facts.group) and facts.group not in channels
     if is_custom_group:
         return Stream(facts.os_id, facts.group)

@@ -1,6 +1,6 @@
 """Maintenance windows and freezes.
 
-The duration of a window `[DAYS] HH:MM DURATION [ZONE]` is real time. If clocks skip its start, it
+A window's duration (`[DAYS] HH:MM DURATION [ZONE]`) is real time. If clocks skip its start, it
 starts as much later; if they show it twice, at the first. The default zone is UTC: a plan means the
 same on every machine.
 """
@@ -309,7 +309,7 @@ def _is_in_calendar(day: str) -> bool:
 
 
 def _parse_weekdays(part: str, rule: str) -> Iterator[int]:
-    """Return 4, 5, 6, 0 for `fri-mon`: a range may pass the end of a week."""
+    """Return 4, 5, 6, 0 for `fri-mon`."""
     first, dash, last = (piece.strip() for piece in part.partition("-"))
     first_number = _weekday_number(first, rule)
     last_number = _weekday_number(last if dash else first, rule)
@@ -335,8 +335,8 @@ _LOOK_BACK = timedelta(days=9)
 class Schedule(Struct, frozen=True):
     """When nodes may be started: in windows, and never in freezes.
 
-    Without windows, nodes may start at any time. Nodes of a pool with windows need one of these and
-    one of the rollout's. An opening is a time in which nodes may start.
+    Without windows, nodes may start at any time. Nodes of a pool with windows also need one of the
+    rollout's. An opening is a time in which nodes may start.
     """
 
     windows: tuple[Period, ...] = ()
@@ -380,7 +380,6 @@ class Schedule(Struct, frozen=True):
         return freezes_as_windows.next_opening(now)
 
     def active_freezes(self, now: datetime) -> tuple[str, ...]:
-        """Return freezes as the settings write them."""
         active = list[str]()
         for text, freeze in self.freezes.items():
             intervals = _intervals_of([freeze], now - _LOOK_BACK, now)
@@ -400,7 +399,7 @@ class Schedule(Struct, frozen=True):
         return WindowClosed(freezes, opens_at) if opens_at else NoWindowAhead(freezes)
 
     def next_opening_text(self, now: datetime) -> str:
-        """Return empty if there is no opening within two years."""
+        """Return empty if none is within two years."""
         opening = self.next_opening(now)
         return self.written_time(opening.begin) if opening else ""
 
@@ -415,7 +414,6 @@ class Schedule(Struct, frozen=True):
 
     def openings(self, begin: datetime, end: datetime) -> list[Interval]:
         """Return the openings in this time; some may begin or end outside."""
-        # A window that is open at `begin` may have begun earlier.
         start = begin - _LOOK_BACK
         openings = [Interval(start, end)]
         if self.windows:
