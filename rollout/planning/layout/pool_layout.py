@@ -1,4 +1,4 @@
-"""Lay out each pool under its own rules, then order and combine their waves.
+"""Lay out each pool under its own rules, then combine their waves.
 
 A pool starts once those in its `after` are done; others share waves.
 """
@@ -93,7 +93,6 @@ def _combine_waves(
     while any(queues.values()):
         unfinished = [name for name, queue in queues.items() if queue]
         startable = [name for name in unfinished if earlier_pools[name].isdisjoint(unfinished)]
-        # Canaries and control-plane nodes go alone, and first.
         going_alone = [name for name in startable if queues[name][0].goes_alone]
         first = going_alone[0] if going_alone else startable[0]
         strategy = pools.rules(first).strategy
@@ -117,7 +116,6 @@ def _take_first_part(queue: list[Batch]) -> list[Batch]:
 
 
 def _interleave(waves_by_pool: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
-    """Yield the pools' waves in turn, each describing the parts of all pools."""
     all_parts = tuple(chain.from_iterable(waves[0].parts for waves in waves_by_pool))
     has_one_pool = len(waves_by_pool) == 1
     most_at_once = waves_by_pool[0][0].most if has_one_pool else limits.size
@@ -128,7 +126,7 @@ def _interleave(waves_by_pool: Sequence[list[Batch]], limits: WaveLimits) -> Ite
 
 
 def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
-    """Move nodes that fit from the queue's first part to the wave, and return it."""
+    """Move nodes that fit from the queue's first part to the wave."""
     next_parts = queue[0].parts
     demands = wave.demands
     for index, next_wave in enumerate(_first_part(queue)):

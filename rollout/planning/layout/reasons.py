@@ -53,7 +53,6 @@ def _first_conflict(
 def obstacles_to_joining(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveLimit, ...]:
-    """Return all reasons why the node cannot join the wave."""
     conflicts = _conflicts(wave, demand, limits)
     if len(wave) >= limits.size:
         return (*conflicts, findings.FullWave(limits.size))
@@ -63,7 +62,6 @@ def obstacles_to_joining(
 def _conflicts(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveConflict, ...]:
-    """Return the limits that the wave and the node together exceed."""
     used_by_wave = usage_of(wave, limits)
     budgets_with_kept_permits = set(demand.kept_permits)
     for node in wave:
@@ -71,7 +69,6 @@ def _conflicts(
     conflicts = list[findings.WaveConflict]()
     for key, need in sorted(limits.usage(demand).items()):
         used = used_by_wave[key]
-        # A node alone may exceed a limit.
         is_shared = used > 0
         if is_shared and used + need > limits.allowed_in_all_rounds.get(key, 0):
             allowed = limits.allowed.get(key, 0)
@@ -99,9 +96,9 @@ def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveCo
 
 
 def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
-    """Return the budget that drains wait for longest, and their delay by all.
+    """Return the budget that drains wait for longest; None without a delay.
 
-    None without a delay. A closed budget comes first, because its delay is unknown.
+    A closed budget comes first, because its delay is unknown.
     """
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
@@ -109,7 +106,7 @@ def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.Bu
     def drain_seconds(budget: str) -> int:
         return rates[budget].drain_seconds(load[budget])
 
-    # In order, so that the first name wins a tie.
+    # Sorted, so that the first name wins a tie.
     exceeded = sorted(key for key in load.keys() & rates if load[key] > limits.allowed[key])
     if not exceeded:
         return None

@@ -29,7 +29,7 @@ class _WaitingNode(NamedTuple):
 
 
 class RollingQueue:
-    """Decides which waiting nodes of a rolling part may begin beside those in flight.
+    """Decides which waiting nodes of a rolling part may begin.
 
     A node needs some of each limit (a key), until it ends. Later nodes pass a node that lacks
     something, up to the number that may be in flight. Then what it needs is kept for it.
@@ -42,11 +42,11 @@ class RollingQueue:
         waiting: Collection[str] | None = None,
         in_flight: Iterable[str] = (),
     ) -> None:
-        """`order` has the nodes of the part; if `waiting` is None, all of them wait."""
+        """`order` has the nodes of the part; all wait if `waiting` is None."""
         self._rules = rules
         self._node_count = len(order)
         self._in_flight_count = 0
-        # Limits are bits, because masks are fast to compare.
+        # Masks are fast to compare.
         self._bits = {key: 1 << index for index, key in enumerate(rules.capacity)}
         self._waiting = list[_WaitingNode]()
         for position, name in enumerate(order):
@@ -63,7 +63,7 @@ class RollingQueue:
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
-        """Begin and yield nodes, one by one, until no other may begin now."""
+        """Begin and yield nodes until no other may begin."""
         while True:
             candidate = next(self._find_candidates(), None)
             if candidate is None:
@@ -79,7 +79,6 @@ class RollingQueue:
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
-        """Yield nodes as `candidates` does, with their index in `_waiting`."""
         is_full = self._in_flight_count >= self._rules.in_flight
         if is_full:
             return
@@ -134,7 +133,6 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
     demands = tuple(demand for wave in part for demand in wave.demands)
     capacity = limits.allowed_in_all_rounds
     usages = {demand.name: limits.usage(demand) for demand in demands}
-    # Limits that the nodes in flight cannot exceed need not be watched.
     scarce_keys = _scarce_keys(usages.values(), capacity, first.most)
     holds = dict[str, dict[str, int]]()
     for name, usage in usages.items():
@@ -159,7 +157,6 @@ def _scarce_keys(
     amounts_by_key = grouped(chain.from_iterable(usage.items() for usage in usages))
     scarce = set[str]()
     for key, amounts in amounts_by_key.items():
-        # A node may exceed a limit that no other uses.
         is_shared = len(amounts) > 1
         most_used = sum(nlargest(in_flight, amounts))
         if is_shared and most_used > capacity.get(key, 0):
@@ -168,7 +165,7 @@ def _scarce_keys(
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """Put slow nodes of a rolling part first, so that none goes alone at the end."""
+    """Put slow nodes first, so that none goes alone at the end."""
     if part.rolling is None:
         return part
     slow_seconds = _SLOW * median(seconds.values())
@@ -218,10 +215,7 @@ def _groups_that_fit_a_pod(wave: Batch, leaving: Leaving, scheduler: Scheduler) 
 def _limit_node_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
-    """Limit how many nodes are in flight, if the largest would find no room.
-
-    Each node of the group needs one of the limit `key`.
-    """
+    """Limit how many nodes are in flight, if the largest would find no room."""
 
     def total_requests(name: str) -> tuple[int, int]:
         requests = [pod.requests for pod in leaving.get(name, ())]
@@ -253,7 +247,7 @@ def _most_with_room(names: Sequence[str], leaving: Leaving, scheduler: Scheduler
             staying_alone += _count_staying({name: pods}, scheduler)
         return staying > staying_alone
 
-    # A binary search for the smallest crowded size. One node is never crowded.
+    # A binary search. One node is never crowded.
     smallest = 2
     largest = len(names) + 1
     while smallest < largest:

@@ -33,7 +33,7 @@ class MoveCost(NamedTuple):
 
 
 class NodeDemand(Struct, frozen=True):
-    """What a node that is to be laid out takes while it is away."""
+    """What a node takes while it is away."""
 
     name: str
     # The value of the `--spread-by` label.
@@ -58,7 +58,7 @@ class NodeDemand(Struct, frozen=True):
 class Rate(Struct, frozen=True):
     """How fast a budget lets pods go: in rounds of `permits` pods.
 
-    Evictions use up a round's permits, which come back once the replacements are ready.
+    Permits come back once the replacements are ready.
     """
 
     permits: int
@@ -138,7 +138,6 @@ class WaveLimits(Struct, frozen=True, dict=True):
         seconds = max((node.ending_seconds for node in nodes), default=0)
         for key, pods in load.items():
             if key in self.rates:
-                # Pods that fit nowhere else keep their permits.
                 kept = min(pods, kept_permits.get(key, 0))
                 budget_seconds = self.rates[key].drain_seconds(pods - kept, kept)
                 seconds = max(seconds, budget_seconds)
@@ -189,7 +188,6 @@ class UnbudgetedOwners(Struct, frozen=True):
         return cls(allowed, limited_loads)
 
     def warnings_of(self, node: str) -> tuple[PlanWarning, ...]:
-        """Warn of owners that have all their pods on this node."""
         warnings = list[PlanWarning]()
         for owner, pods_on_node in sorted(self.loads.get(node, {}).items()):
             if pods_on_node > self.allowed[owner]:

@@ -1,4 +1,4 @@
-"""Pack nodes into waves, first-fit, by competition for budgets and other limits."""
+"""Pack nodes into waves, first-fit, by competition for limits."""
 
 import math
 from collections import Counter
@@ -20,8 +20,8 @@ from rollout.planning.layout.sharing import MoveCost, NodeDemand, WaveLimits, su
 class Batch(Struct, frozen=True):
     """The nodes of one wave, as what they need (`demands`).
 
-    A part of the rollout is a stage, a step of the ramp or a zone, whose nodes go in the same
-    waves. A wave that several pools share has a part of each.
+    A part is a stage, a step of the ramp or a zone, whose nodes go in the same waves. A wave that
+    several pools share has a part of each.
     """
 
     demands: tuple[NodeDemand, ...]
@@ -58,7 +58,7 @@ class Layout(Struct, frozen=True):
 def lay_out(
     demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int] = ()
 ) -> Layout:
-    """Lay out canaries, then group by group; the control plane comes last or first."""
+    """Lay out canaries, then groups; the control plane comes last or first."""
     workers = [demand for demand in demands if not demand.control_plane]
     control_plane = [demand for demand in demands if demand.control_plane]
     control_plane.sort(key=_by_name)
@@ -103,7 +103,6 @@ def _ramp_steps(
         return natural_key(demand.group), _by_move_cost(demand)
 
     remaining = sorted(demands, key=rank)
-    # The ramp's last size is for all remaining waves.
     for number, size in enumerate(ramp[:-1], start=1):
         step_limits = replace(limits, size=min(size, limits.size))
         yield number, remaining[:size], step_limits
@@ -146,7 +145,6 @@ def join_wave(
 
 
 def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
-    """A node may exceed a limit that no other node of the wave uses."""
     shared_keys = [key for key in needs if used.get(key)]
     return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
 
@@ -167,7 +165,6 @@ def _least_waves_by_limits(demands: Iterable[NodeDemand], limits: WaveLimits) ->
 
 
 def _least_waves_by_limit(amounts: Sequence[int], allowed: int) -> int:
-    # A node that uses up the limit needs its own wave.
     nodes_alone = sum(1 for amount in amounts if amount >= max(1, allowed))
     shared_amount = sum(amount for amount in amounts if amount < allowed)
     shared_waves = math.ceil(shared_amount / allowed) if shared_amount else 0
@@ -177,14 +174,14 @@ def _least_waves_by_limit(amounts: Sequence[int], allowed: int) -> int:
 def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
     """Pack nodes into few waves, those that move the fewest pods first.
 
-    A pod that is evicted early often moves to a node that is drained later, so it moves again.
+    A pod that is evicted early often moves to a node that is drained later.
     """
     waves = list[tuple[NodeDemand, ...]]()
     waiting_nodes = _most_contended_first(demands, limits)
     while waiting_nodes:
         wave, waiting_nodes = join_wave((), waiting_nodes, limits)
         waves.append(tuple(sorted(wave, key=_by_move_cost)))
-    # Using up budgets once more for a few nodes is faster than another wave.
+    # Using up budgets once more is faster than another wave.
     merged = _merge_smallest(_cheapest_first(waves), limits.with_another_round)
     return _cheapest_first(merged)
 

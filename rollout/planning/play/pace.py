@@ -58,15 +58,15 @@ class _LastResult(msgspec.Struct, frozen=True):
 class Pace(Struct, frozen=True):
     """Estimates how many seconds steps take, from what they took before.
 
-    An ending is the time from a pod's eviction until it is gone, at most its grace period. A start
-    is the time until a pod is ready.
+    An ending is the time from a pod's eviction until it is gone. A start is the time until a pod is
+    ready.
     """
 
     # From local journals, sorted.
     past: PastDurations
     # Whole runs of nodes, sorted, from annotations.
     node_runs: tuple[float, ...] = ()
-    # The mean of past waves, because their times add up.
+    # The mean, because times of waves add up.
     usual_settle: int = _START_SECONDS
     # By owner's UID.
     starts_by_owner: Mapping[str, int] = field(default_factory=dict)
@@ -118,8 +118,7 @@ class Pace(Struct, frozen=True):
     def budget_rate(self, permits: int, grace: int, kind_by_owner: Mapping[str, str]) -> Rate:
         ending = self.ending_seconds_of(kind_by_owner, grace)
         starting = self.starting_seconds(kind_by_owner)
-        # A permit comes back when the pod's replacement is ready. Some kinds of owners start the
-        # replacement at once, others when the pod is gone.
+        # Some kinds of owners start the replacement at once, others when the pod is gone.
         are_replaced_at_once = REPLACED_AT_ONCE.issuperset(kind_by_owner.values())
         seconds_per_round = starting if are_replaced_at_once else ending + starting
         return Rate(permits, ending, seconds_per_round)
@@ -206,7 +205,7 @@ def _endings_of(
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     """Return the median by owner UID.
 
-    Pods with very long times, probably unready for a while, are dropped.
+    Pods that were probably unready for a while are dropped.
     """
     starts: dict[str, list[int]] = defaultdict(list)
     for pod in pods:
@@ -218,10 +217,7 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def _slowest(past: Sequence[float], number: int) -> int:
-    """Return the likely slowest of `number` steps, by the sorted `past`.
-
-    For one step this is the median.
-    """
+    """Return the likely slowest of `number` steps, by the sorted `past`."""
     # On average, the longest of n random steps is at the quantile n / (n + 1).
     rank = math.ceil(len(past) * number / (number + 1))
     return round(past[rank - 1])
@@ -255,7 +251,7 @@ def slowest_node_seconds(
 ) -> float:
     """Return the most seconds a node of any pool may take, if drained only once.
 
-    `rescue_seconds` is None without a rescue. `playbooks` is how many run on each node.
+    `rescue_seconds` is None without a rescue.
     """
     pools = policy.pools
     drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])
@@ -266,7 +262,7 @@ def slowest_node_seconds(
         reboots += rescue_seconds + reboot
     ready = _longest(policy.ready_timeout, [pool.ready_timeout for pool in pools])
     hooks = policy.gates.hooks
-    # For all annotations before the reboot, all after it, and each playbook.
+    # All annotations before the reboot, all after it, and each playbook.
     check_count = bool(hooks.before) + bool(hooks.after) + playbooks
     checks = hooks.timeout * check_count
     courtesy = policy.courtesy

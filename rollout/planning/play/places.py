@@ -19,10 +19,9 @@ _WarningsByNode = Mapping[str, Sequence[PlaceWarning]]
 
 @dataclass(slots=True)
 class PodPlaces:
-    """Finds which nodes' pods have room elsewhere while all of these nodes are away.
+    """Finds which nodes' pods have room elsewhere while all of them are away.
 
-    It moves the pods as kube-scheduler would place them. A pod that fits nowhere else stays on its
-    node: it is down until the node is back.
+    A pod that fits nowhere else stays on its node: it is down until the node is back.
     """
 
     flow: PodFlow
@@ -50,7 +49,7 @@ class PodPlaces:
         while crowded:
             kept = [name for name in names if name not in crowded]
             if not kept:
-                # All nodes are crowded, but one half may have room without the other.
+                # One half may have room without the other.
                 half = (len(names) + 1) // 2
                 kept = names[:half]
             refused |= {name: crowded[name] for name in names if name not in kept}
@@ -63,7 +62,7 @@ class PodPlaces:
         return replace(wave, demands=fitting, refused=refused), still_waiting
 
     def note_drain(self, name: str) -> None:
-        """Note the warnings and arrivals of the node's drain alone; the pods stay on it."""
+        """Note the warnings and arrivals of the node's drain alone."""
         warnings_by_node = self._move_pods([name])
         self._note_moves([name], warnings_by_node)
         self.put_back([name])
@@ -82,7 +81,7 @@ class PodPlaces:
     def _undo_if_crowded(
         self, names: Sequence[str], warnings_by_node: _WarningsByNode
     ) -> Mapping[str, PlaceWarning]:
-        """Put all pods back if nodes are crowded; return these with a warning each.
+        """Put all pods back if nodes are crowded; return a warning for each.
 
         A node is crowded if more of its pods stay than if it is away alone.
         """
@@ -102,7 +101,6 @@ class PodPlaces:
         return crowded
 
     def _move_pods(self, names: Sequence[str]) -> _WarningsByNode:
-        """Return warnings about pods that fit nowhere."""
         leaving = {name: self._pods_on(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.cordoned)
         warnings_by_node = dict[str, Sequence[PlaceWarning]]()
@@ -113,7 +111,6 @@ class PodPlaces:
     def _warn_of_staying(
         self, leaving: Sequence[Pod], staying: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
-        """`staying` are the `leaving` pods that fit nowhere else."""
         scheduler = self.flow.scheduler
         # A pod that tolerates cordons starts again on its node; others are down meanwhile.
         tolerant = [pod for pod in staying if scheduler.tolerates_cordons(pod)]
@@ -133,7 +130,6 @@ class PodPlaces:
     def _warn_of_crowded_budgets(
         self, leaving: Sequence[Pod], maybe_down: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
-        """Warn of budgets that cover too many of the leaving pods, if some may be down."""
         index = self.flow.index
         budgets_at_risk = set[str]()
         for pod in maybe_down:

@@ -35,7 +35,6 @@ class EventQueue:
         heappush(self._events, (max(seconds, self.now), next(self._numbers), action))
 
     def run_until(self, is_over: Callable[[], bool], deadline: float = inf) -> None:
-        """Stop when it is over, or the next action is after the deadline."""
         while self._events and not is_over():
             next_at = self._events[0][0]
             if next_at > deadline:
@@ -55,7 +54,6 @@ class _Traits(Struct, frozen=True):
     ending_seconds: int
     starting_seconds: int
     is_ordered: bool
-    # Its replacement starts while the pod still terminates.
     is_replaced_at_once: bool
 
 
@@ -75,7 +73,7 @@ class _DrainState:
 class _StatefulSetOrder:
     """Finds which of a StatefulSet's evicted pods starts next: the lowest ordinal.
 
-    It starts once it is gone; pods of higher ordinals wait until it is ready.
+    It starts once it is gone; higher ordinals wait until it is ready.
     """
 
     def __init__(self) -> None:
@@ -105,16 +103,14 @@ class _StatefulSetOrder:
 class PodFlow:
     """The pods of the rollout's nodes as drains move them.
 
-    A node's residents are the pods that its drain moves. The `Pod` of an evicted pod also stands
-    for its replacement: it is away until the replacement is ready, and pending while that finds no
-    room. A permit comes back when the pod is no longer away. A restart of its Deployment replaces a
-    surging pod. A handover is the time in which a controller gives a pod's role, and so its budget,
-    to another pod.
+    A node's residents are the pods that its drain moves. An evicted `Pod` also stands for its
+    replacement: it is away until the replacement is ready and its permit comes back, and pending
+    while the replacement finds no room. A handover is the time in which a controller gives a pod's
+    role, and so its budget, to another pod.
     """
 
     events: EventQueue
     pace: Pace
-    # Pods of each budget that may be away.
     permits: Mapping[str, int]
     # Seconds from the cordon until a controller opens each budget.
     handovers: Mapping[str, int]
@@ -123,7 +119,7 @@ class PodFlow:
     scheduler: Scheduler
     # By node and UID.
     residents: dict[str, dict[str, Pod]]
-    # Deployments whose restart moves or has started a pod, by the pod's UID.
+    # Deployments whose restart moves or has started a pod, by UID.
     surging: dict[str, Deployment]
     # Running pods, by Deployment (`namespace/name`).
     replicas: Mapping[str, Sequence[Pod]]
@@ -139,7 +135,7 @@ class PodFlow:
     _statefulsets: dict[str, _StatefulSetOrder] = field(
         default_factory=lambda: defaultdict(_StatefulSetOrder)
     )
-    # Pods without room, by UID; and among them, those that affinity or spread may hold.
+    # Pods without room, by UID; and those that affinity or spread may hold.
     _pending: dict[str, Pod] = field(default_factory=dict)
     _pending_by_rules: dict[str, Pod] = field(default_factory=dict)
     _traits_by_pod: dict[str, _Traits] = field(default_factory=dict)
@@ -157,7 +153,6 @@ class PodFlow:
         self.scheduler.set_cordoned(self.cordoned)
 
     def uncordon(self, node: str) -> None:
-        """Pending pods may start on the node, or elsewhere."""
         del self._drains[node]
         self.cordoned.discard(node)
         self.scheduler.set_cordoned(self.cordoned)
@@ -255,10 +250,7 @@ class PodFlow:
         return max((self.handovers.get(budget, 0) for budget in budgets), default=0)
 
     def _evict_after_handover(self, pod: Pod, node: str) -> None:
-        """Give the pod's role and budgets to another pod of its owner, then evict it.
-
-        While no other pod can take the role, try again later.
-        """
+        """Give the pod's role and budgets to another of its owner, then evict it."""
         drain = self._drains.get(node)
         if drain is None or drain.has_timed_out:
             return
@@ -308,7 +300,6 @@ class PodFlow:
         waiting_by_node.setdefault(node, deque()).append(pod)
 
     def _find_used_up_budget(self, pod: Pod, traits: _Traits) -> str | None:
-        # A pod that is away still has its permits.
         if pod.uid in self._away:
             return None
         for budget in traits.budgets:
@@ -354,7 +345,7 @@ class PodFlow:
             if not traits.is_replaced_at_once:
                 self._remove(pod, node)
                 self._start_replacement(pod, traits)
-            # Its node is cordoned, so only pods that this one kept away elsewhere find room.
+            # Its node is cordoned, so only pods that this one kept away find room.
             retried = self._pending_by_rules
         self._place_pending(list(retried.values()))
         drain = self._drains.get(node)
@@ -399,7 +390,7 @@ class PodFlow:
             self._place(pod, self._traits(pod))
 
     def _note_ready(self, pod: Pod, traits: _Traits, eviction_count: int) -> None:
-        """Give the pod's permits back, unless it has been evicted again since its start."""
+        """Give the pod's permits back, unless it has been evicted again."""
         was_evicted_again = self._eviction_counts[pod.uid] != eviction_count
         if was_evicted_again:
             return

@@ -1,7 +1,7 @@
 """Simulate which pods a Deployment starts and ends after a restart.
 
-Sources: the rolling update of Kubernetes' Deployment controller, and ActivePodsWithRanks, which
-decides what pods a ReplicaSet ends first.
+Sources: Kubernetes' Deployment controller, and ActivePodsWithRanks, which decides what pods a
+ReplicaSet ends first.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ class PlayedUpdate:
         return f"{self.pods[0].uid}+{self._restarts}"
 
     def start_pods(self) -> Iterator[tuple[Pod, Pod]]:
-        """Yield copies that start now, each with its original from the rollout's start."""
+        """Yield copies that start now, each with its original."""
         missing = self.desired - len(self.new)
         most_pods = self.desired + self.surge
         room = most_pods - len(self.old) - len(self.new)
@@ -70,14 +70,13 @@ class PlayedUpdate:
         """Drop and return the old pods that end now."""
         unready_new = sum(self._is_unready(uid) for uid in self.new)
         ready_new = len(self.new) - unready_new
-        # As in Kubernetes, old pods count as if they were ready, so unready ones end first.
+        # As in Kubernetes, old pods count as ready, so unready ones end first.
         surplus = len(self.old) + ready_new - self.desired
         if surplus <= 0:
             return []
         pods_on_node = Counter(map(node_of, (*self.old.values(), *self.new.values())))
 
         def rank(pod: Pod) -> tuple[bool, bool, int, int, int, str]:
-            """Rank pods without a node first, then unready ones."""
             node = node_of(pod)
             has_node = bool(node)
             is_ready = not self._is_unready(pod.uid)
@@ -85,7 +84,7 @@ class PlayedUpdate:
             # The more of the Deployment's pods are on its node, the earlier it ends.
             emptiness = -pods_on_node[node]
             age = self._age_rank(pod.uid, now)
-            # Kubernetes compares random UIDs last. Names are as random, and copies keep them.
+            # Kubernetes compares random UIDs last. Names are as random.
             tie_break = f"{pod.name} {pod.uid}"
             return has_node, is_ready, restarts, emptiness, age, tie_break
 
@@ -101,7 +100,7 @@ class PlayedUpdate:
         return self._ready_at.get(uid, _LONG_AGO) is None
 
     def _age_rank(self, uid: str, now: int) -> int:
-        """Return the binary logarithm of the nanoseconds since the pod became ready.
+        """Return the binary logarithm of nanoseconds since the pod became ready.
 
         Kubernetes compares logarithms, so similar ages are equal.
         """

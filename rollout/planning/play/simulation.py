@@ -22,7 +22,7 @@ from rollout.planning.play.pace import Pace, last_run_seconds
 from rollout.planning.play.places import PodPlaces
 from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
-# Nodes times pods; larger rollouts without past reboots are estimated instead.
+# Nodes times pods; without past reboots, larger rollouts are estimated.
 _MOST_PLAYED = 300_000
 
 
@@ -33,14 +33,11 @@ def drain_timeout_seconds(rules: Policy) -> int:
 def slowest_ending_seconds(
     pods_of_nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace
 ) -> int:
-    """Return how long the pods take to terminate, on the slowest of the nodes.
-
-    Pods of an owner without a past use their grace period.
-    """
+    """Return how long the pods take to terminate, on the slowest of the nodes."""
     slowest = 0
     longest_graces = list[int]()
     for pods in pods_of_nodes:
-        # Pods of an owner are alike, so one of them is enough.
+        # Pods of an owner are alike.
         pod_by_owner = dict[str, Pod]()
         graces_without_past = list[int]()
         for pod in pods:
@@ -54,7 +51,6 @@ def slowest_ending_seconds(
             grace = rules.grace_of(pod.grace_period)
             slowest = max(slowest, pace.ending_seconds_of((uid,), grace))
     if longest_graces:
-        # The more nodes there are, the longer the slowest probably takes.
         node_count = len(longest_graces)
         slowest_without_past = pace.ending_seconds(max(longest_graces), node_count)
         slowest = max(slowest, slowest_without_past)
@@ -62,7 +58,7 @@ def slowest_ending_seconds(
 
 
 class PlayedLayout(Struct, frozen=True):
-    """Waves as played: each has only nodes whose pods find room together."""
+    """Waves of nodes whose pods find room together."""
 
     waves: tuple[Batch, ...]
     # Pods that had moved to each node by its drain.
@@ -88,8 +84,7 @@ class Simulator(Struct, frozen=True):
     def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
         """Play the waves in order; `scheduler` has the cluster before the rollout.
 
-        A node whose pods lack room is postponed to the next wave of the same part, or to a wave
-        that is added at the end of the part.
+        A node whose pods lack room is postponed to another wave of the same part.
         """
         limits = layout.limits
         flow = self._pod_flow(limits, scheduler)
@@ -148,7 +143,7 @@ class Simulator(Struct, frozen=True):
             return True
         if self.pace.has_past_reboots:
             return True
-        # Without past reboots, the estimate is too rough to play a large rollout.
+        # The estimate is too rough to play a large rollout.
         pod_count = sum(len(pods) for pods in self.leaving.values())
         return pod_count * len(self.leaving) <= _MOST_PLAYED
 
@@ -197,8 +192,8 @@ class _WaveSimulation:
         self.places = places
         self.wave = wave
         self.names = wave.names
-        # By node, in seconds. Pods to evict have this timeout from the drain's start, even while
-        # others may complete. Pods that have not completed have it from the wait's end.
+        # By node, in seconds. Pods to evict have this timeout from the drain's start. Pods that
+        # have not completed have it from the wait's end.
         self._drain_timeouts = dict[str, int]()
         self._completion_waits = dict[str, int]()
         self._demands = {demand.name: demand for demand in wave.demands}
@@ -234,7 +229,6 @@ class _WaveSimulation:
         """Include the reboot's delay; `drain` is in seconds."""
         simulator = self.simulator
         delay = simulator.reboot_delay
-        # Past runs did not wait for completion.
         completion_wait = max(self._completion_waits.values())
         before_reboot = drain - completion_wait + delay
         return delay + simulator.pace.reboot_seconds(before_reboot, len(self.names))
@@ -332,7 +326,6 @@ class _EstimatedSimulation(_WaveSimulation):
         for name in self.names:
             self._moved_pods += self.pods_on(name)
             del flow.residents[name]
-        # `PodPlaces.move_wave` has told the scheduler where the pods go.
         for pod in self._moved_pods:
             node = flow.scheduler.node_of(pod)
             flow.residents.setdefault(node, {})[pod.uid] = pod
@@ -361,8 +354,8 @@ class _EstimatedSimulation(_WaveSimulation):
 class _RollingSimulation(_WaveSimulation):
     """A wave whose next node begins once an earlier one is back and has settled.
 
-    A node has a place in flight until it has settled: each owner (a UID) of its pods has no more
-    pods away than when the node began, apart from those that nodes in flight have evicted.
+    A node has settled when each owner (a UID) of its pods has no more pods away than when the node
+    began, apart from those that nodes in flight have evicted.
     """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
@@ -393,7 +386,6 @@ class _RollingSimulation(_WaveSimulation):
         played_seconds = self.now - self.wave_begun_at
         drain = self.slowest_drain_seconds()
         reboot = self.slowest_reboot_seconds(drain)
-        # The slowest node probably takes longer than the usual pace.
         slowest_ending = simulator.slowest_ending_seconds(self.names)
         slowest_drain = max(slowest_ending, *self._completion_waits.values())
         slowest_node_seconds = simulator.drain_delay + slowest_drain + reboot
@@ -447,10 +439,7 @@ class _RollingSimulation(_WaveSimulation):
             self._free_place_once_settled(name)
 
     def _free_place_once_settled(self, name: str) -> None:
-        """Free the node's place, after a soak, if its owners have as many pods as before.
-
-        Otherwise, `_retry_unsettled` tries again when the next pod is ready.
-        """
+        """Free the node's place, after a soak, if its owners have as many pods as before."""
         is_place_free = name not in self._away_before
         if is_place_free:
             return
@@ -472,7 +461,7 @@ class _RollingSimulation(_WaveSimulation):
         return more_away > evicted_by_nodes_away
 
     def _free_place(self, name: str) -> None:
-        """Begin the nodes that may follow, unless the place is free already."""
+        """Begin the nodes that may follow."""
         away_before = self._away_before.pop(name, None)
         if away_before is None:
             return
