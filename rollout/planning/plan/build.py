@@ -1,4 +1,4 @@
-"""Make a plan from observations; equal inputs give the same plan, byte for byte."""
+"""Make a plan from observations; equal inputs give the same plan."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -89,11 +89,9 @@ _MANY = 1000
 
 
 class PlanInputs(Struct, frozen=True):
-    """What a plan is made from."""
-
     snapshot: ClusterSnapshot
     observations: Mapping[str, HostObservation]
-    # Names of nodes, before `--exclude` is applied.
+    # Before `--exclude` is applied.
     selected: tuple[str, ...]
     selection: Selection
     policy: Policy
@@ -103,8 +101,8 @@ class PlanInputs(Struct, frozen=True):
     unattended: bool = False
     # Nodes that are tried although they failed.
     retried: frozenset[str] = frozenset()
-    # Nodes in flight that an earlier process of this rollout started, and this one finishes. They
-    # do not count as away.
+    # Nodes in flight that an earlier process started, and this one finishes. They do not count as
+    # away.
     taken_up: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None
@@ -187,7 +185,6 @@ def decide(inputs: PlanInputs) -> Decisions:
 
 
 def _away_besides(planned: Collection[str], inputs: PlanInputs) -> Mapping[str, NodeAway]:
-    """Leave out the nodes that this rollout reboots."""
     ours = inputs.taken_up.union(planned)
     reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
     return {name: reason for name, reason in reasons.items() if name not in ours}
@@ -235,7 +232,7 @@ def _lay_out(
 def _replicas_of(
     surging: Mapping[str, Deployment], pods: Iterable[Pod]
 ) -> Mapping[str, Sequence[Pod]]:
-    """Return all pods of the surging pods' Deployments, by the Deployment's key."""
+    """Return all pods of these Deployments, by the Deployment's key."""
     if not surging:
         return {}
     running = [pod for pod in pods if pod.node and not pod.finished and not pod.terminating]
@@ -275,7 +272,6 @@ def _blockers(
     away: Mapping[str, NodeAway],
 ) -> tuple[Blocker, ...]:
     blockers = list[Blocker]()
-    # Other coordinators matter only if this plan reboots nodes, too.
     if drains:
         ignored = inputs.policy.gates.ignored_rivals
         blockers += rival_blockers(inputs.snapshot.coordinators, inputs.snapshot.nodes, ignored)
@@ -333,8 +329,8 @@ def _warnings(
     waves: Sequence[Wave],
     simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
-    """Yield all warnings of the plan, except those about other coordinators."""
-    # A blocker says more than a simulated warning about the same object.
+    """Yield all warnings, except those about other coordinators."""
+    # A blocker says more than a warning about the same object.
     blocked = set[tuple[str, str]]()
     for name, drain in drains_by_node.items():
         yield from drain.warnings
@@ -364,7 +360,6 @@ def _warn_of_node(
 def _warn_of_others_at_work(
     away: Mapping[str, NodeAway], blockers: Iterable[Blocker]
 ) -> Iterator[PlanWarning]:
-    """A blocker about the same node needs no warning."""
     blocked_objects = {blocker.object for blocker in blockers}
     for name, reason in away.items():
         node_object = f"node/{name}"
@@ -442,7 +437,6 @@ def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
 def _forecasts(
     candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[DrainForecast]:
-    """Add the blockers of the control plane and of stored data."""
     snapshot = inputs.snapshot
     now = snapshot.read_at
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, now)
@@ -501,9 +495,9 @@ def _wave_limits(
 def _rounds_by_budget(
     rates: Mapping[str, Rate], drains: Iterable[DrainForecast], pools: Pools
 ) -> Mapping[str, int]:
-    """Return how many rounds of evictions fit in half of the shortest timeout.
+    """Return how many rounds fit in half of the shortest timeout.
 
-    The other half is a margin, because drains may take longer than estimated.
+    The other half is a margin: drains may take longer than estimated.
     """
     timeouts = [drain_timeout_seconds(pools.rules(drain.pool)) for drain in drains]
     half_timeout = min(timeouts, default=LONGEST) / 2
@@ -562,7 +556,7 @@ def _node_demand(
     pool = pool_key(drain.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
     move_cost = MoveCost()
-    # Moving few pods first pays only if pods avoid waiting nodes, by the soft taint.
+    # Moving few pods first pays only if pods avoid waiting nodes.
     if policy.prefer_no_schedule_taint:
         cpu_milli = sum(pod.requests.cpu_milli for pod in drain.leaving)
         move_cost = MoveCost(len(drain.leaving), cpu_milli)

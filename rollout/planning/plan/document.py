@@ -1,7 +1,7 @@
 """The plan as a JSON document.
 
-Documents are untrusted: reading takes bounded memory, and gives a plan or `PlanFileError`. Another
-major version, or an unknown rule, is refused.
+Documents are untrusted: reading takes bounded memory. Another major version, or an unknown rule, is
+refused.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from rollout.model.text import is_object_name
 from rollout.planning.eligibility.pools import order_pools
 from rollout.planning.plan.rules import impossible_rules
 
-# In bytes. 5,000 nodes and warnings about 30,000 pods make 10 MB and 240,000 values.
+# In bytes. 5,000 nodes make 10 MB and 240,000 values.
 LARGEST_DOCUMENT = 32 << 20
 # One or two bytes can take a hundred in memory.
 _MOST_VALUES = 1_000_000
@@ -42,14 +42,13 @@ class _WrittenRules(msgspec.Struct):
 
 
 def _encode(value: object) -> object:
-    """Encode what msgspec cannot: a count like an IntOrString, other values as text."""
     if isinstance(value, Count) and not value.is_share:
         return int(value)
     return str(value)
 
 
 def _decode(wanted: Any, value: Any) -> Any:
-    """Decode a value of a class of ours, such as `Count`, by its `parse`."""
+    """Decode a value of ours, such as `Count`, by its `parse`."""
     if wanted is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):
@@ -99,7 +98,7 @@ def read_plan(document: object) -> RolloutPlan | None:
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
-    """Raise `PlanFileError` with the document's `origin`, such as its file."""
+    """Raise `PlanFileError` about the `origin`, such as a file."""
     _check_size(data, origin)
     _check_version(data, origin)
     try:
@@ -155,7 +154,6 @@ def _check_version(data: bytes, origin: str) -> None:
 
 
 def _check_rules_are_known(plan: RolloutPlan, written: _WrittenRules, origin: str) -> None:
-    """Raise `PlanFileError` if the decoded plan lacks a written rule."""
     selection = msgspec.to_builtins(plan.selection)
     unknown = [
         *_unknown_paths(written.policy, policy_document(plan.policy), "policy"),

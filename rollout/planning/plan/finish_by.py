@@ -18,8 +18,6 @@ _STAGING_SECONDS = 1800
 
 
 class Finish(Struct, frozen=True):
-    """When a rollout ends with this --max-unavailable."""
-
     limit: int
     plan: RolloutPlan
     # None if not within two years.
@@ -38,7 +36,7 @@ class Finish(Struct, frozen=True):
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """Find the smallest --max-unavailable by which the rollout ends by the date.
+    """Find the smallest --max-unavailable that ends the rollout by the date.
 
     If none does, return the result with all nodes at once.
     """
@@ -83,7 +81,6 @@ def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetim
 def _end_of_waves(
     plan: RolloutPlan, waves: Iterable[Wave], schedule: Schedule, start: datetime
 ) -> datetime | None:
-    """Return None if a wave does not end within two years."""
     for wave in waves:
         wave_end = start
         for pool in {node.pool for node in wave.nodes}:

@@ -32,7 +32,6 @@ _BECAUSE = "started before the interruption"
 
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
-    """Return the rest of a ramp after `taken` nodes."""
     remaining = list(sizes)
     taken_in_step = max(0, taken)
     while len(remaining) > 1 and taken_in_step >= remaining[0]:
@@ -47,14 +46,13 @@ def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> Cluster
     nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
-        # The node's other pods were drained, so they are elsewhere.
+        # The node's other pods were drained.
         is_static_pod_of_node = pod.mirror and pod.node in names
         pods.append(structs.replace(pod, ready=True) if is_static_pod_of_node else pod)
     return replace(snapshot, nodes=nodes, pods=tuple(pods))
 
 
 def _as_if_back(node: Node) -> Node:
-    """Return the node as if it was Ready, uncordoned by rollout, and unmarked."""
     is_cordoned_by_us = node.annotations.get(marks.CORDONED_BY_US) == "true"
     stays_cordoned = node.unschedulable and not is_cordoned_by_us
     taints = list[Taint]()
@@ -87,16 +85,13 @@ def count_finished_waves(plan: RolloutPlan | None, unfinished_nodes: Container[s
 def join_plans(
     run_id: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended_waves: int = 0
 ) -> RolloutPlan:
-    """Return the nodes taken up as a first wave, then the waves of `fresh`.
-
-    An earlier process started the `taken_up` nodes, and this process finishes them.
-    """
+    """Return the nodes taken up as a first wave, then the waves of `fresh`."""
     waves = list[Wave]()
     blockers = fresh.blockers
     lower_bound = fresh.summary.waves_lower_bound
     if taken_up:
         waves.append(Wave(ended_waves + 1, taken_up, _BECAUSE, _BECAUSE))
-        # Other nodes that are away must not keep nodes in flight from being finished.
+        # Other nodes that are away must not keep these from being finished.
         blockers = tuple(item for item in blockers if not item.object.startswith("node/"))
         lower_bound += 1
     waves_before = ended_waves + len(waves)
@@ -113,7 +108,7 @@ def join_plans(
 def with_earlier_exclusions(
     plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]
 ) -> RolloutPlan:
-    """Add exclusions of the plan `before`, for nodes `present` and not in `plan`."""
+    """Add exclusions of the earlier plan, for nodes `present` and not in `plan`."""
     if before is None:
         return plan
     in_plan = {node.name for node in plan.nodes}
@@ -127,10 +122,10 @@ def with_earlier_exclusions(
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
-    """Drop blockers that the user accepted at the start, in the plan `before`."""
+    """Drop blockers that the user accepted in the earlier plan."""
     if before is None:
         return plan
-    # No one can accept another coordinator: a record that says so is forged.
+    # A record that accepts another coordinator is forged.
     acceptable = [item for item in before.blockers if item.kind is not BlockerKind.RIVAL]
     accepted = {_identity(item) for item in acceptable}
     blockers = tuple(item for item in plan.blockers if _identity(item) not in accepted)
@@ -194,10 +189,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
 
 
 def with_timeouts_of(policy: Policy, timeouts_from: Policy) -> Policy:
-    """Apply the other policy's timeouts, also to pools with the same name.
-
-    A resumed rollout keeps its rules, but not its timeouts.
-    """
+    """Apply the other policy's timeouts, also to pools with the same name."""
     hooks = replace(policy.gates.hooks, timeout=timeouts_from.gates.hooks.timeout)
     pools = list[Pool]()
     for pool in policy.pools:

@@ -58,7 +58,6 @@ def _values_that_must_not_be_zero(policy: Policy) -> Iterator[tuple[str, Count |
 
 
 def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
-    """Yield each parser and the texts it must accept; others raise `UsageError`."""
     gates = policy.gates
     drain = policy.drain
     pools = policy.pools
