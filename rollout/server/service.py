@@ -83,8 +83,8 @@ class AnswerLog:
 class Service:
     """Answers the two requests of a host.
 
-    pre-reboot reserves a slot at first; then is denied until the node is drained steady-state says
-    that the host does not want to reboot, usually after its reboot
+    pre-reboot    reserves a slot at first; then is denied until the node is drained
+    steady-state  says that the host does not want to reboot, usually after its reboot
     """
 
     def __init__(self, server: ServerContext, stop: GracefulStop) -> None:

@@ -92,7 +92,7 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again, or raise `Denied`.
 
     If the second check fails, the grant stays on the Node. That is safe: the host repeats all
-    checks, and the worker sees the grant.
+    checks, and the worker sees the grant and drains the node again or returns it.
     """
     cluster = server.cluster_for_host
     # Any live FleetLock server may hold the lock.
