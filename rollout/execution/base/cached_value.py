@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedValue(Generic[T]):
-    """A value that one thread reads again once it is too old, while others wait.
+    """A value that one thread reads again once it is too old.
 
     It is valid for `seconds` after the start of its read, and longer after a slow read.
     """
@@ -20,7 +20,7 @@ class CachedValue(Generic[T]):
     clock: Clock
     # The largest share of the time for reads.
     share: float = 1.0
-    # How long after its read `share` may keep the value valid.
+    # In seconds: how long `share` may keep the value valid.
     longest: float = float("inf")
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _value: T = field(init=False)

@@ -1,5 +1,3 @@
-"""Deadlines, outages of the API server, and graceful stops."""
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,8 +27,6 @@ _PATIENCE = 600.0
 
 
 class Deadline:
-    """A moment on a clock, `seconds` from now."""
-
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._end = clock.monotonic() + seconds
@@ -107,7 +103,6 @@ def _last_error(state: RetryCallState) -> BaseException:
 
 
 def _seconds_until_retry(state: RetryCallState) -> float:
-    """Retry-After replaces the growing pause."""
     error = _last_error(state)
     if isinstance(error, ApiError) and error.retry_after is not None:
         return min(error.retry_after, _LONGEST_RETRY_AFTER)
@@ -131,7 +126,6 @@ class PatientApi(Struct):
     api: ClusterApi
     clock: Clock
     notice: Callable[[BaseException], None] = _tell_nobody
-    # The patience.
     seconds: float = field(default_factory=lambda: _PATIENCE)
     # By caller: an answer to one says nothing about another's requests.
     _outages: dict[str, _Outage] = field(default_factory=dict)
@@ -148,7 +142,6 @@ class PatientApi(Struct):
 
     @contextmanager
     def noting_outage(self, caller: str) -> Iterator[None]:
-        """Note whether the block's request is answered. Most errors are answers, too."""
         sent = self.clock.monotonic()
         try:
             yield
@@ -180,7 +173,6 @@ class PatientApi(Struct):
         return retry_until(deadline or self.deadline(), ask_once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """By default, the deadline is when the patience ends."""
         return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
@@ -202,7 +194,7 @@ class GracefulStop(Struct):
     _process_exit_actions: list[Callable[[], object]] = field(default_factory=list)
 
     def with_process_stop(self, process_stop: "GracefulStop") -> "GracefulStop":
-        # They share `_event`: a request to one counts for both.
+        # Both share `_event`: a request to one counts for both.
         return replace(self, process_stop=process_stop)
 
     def add_process_exit_action(self, action: Callable[[], object]) -> None:
@@ -240,7 +232,6 @@ class GracefulStop(Struct):
         return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`; return whether a stop is due."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.remaining)
         self._event.wait(seconds)

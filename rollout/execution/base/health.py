@@ -30,7 +30,6 @@ class ObjectHealth(Struct, frozen=True):
         return None
 
     def _find_violation(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
-        """None if the object is healthy."""
         reference = ObjectReference.parse(rule.resource)
         # Perhaps only this object cannot be read, because its conversion webhook is down.
         deadline = self.cluster.deadline_within(_SECONDS)

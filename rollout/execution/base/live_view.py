@@ -33,7 +33,7 @@ class LiveView(Generic[T]):
     cluster: PatientApi
     path: str
     query: Query
-    # JSON is decoded into this type, which `project` turns into the model's.
+    # JSON is decoded into this type, which `project` converts.
     shape: type[Any]
     project: Callable[[Any], T]
     # For the first list.
@@ -65,7 +65,7 @@ class LiveView(Generic[T]):
         self._disconnect()
 
     def resync(self) -> None:
-        """List again, because a silent watch may have lost its API server."""
+        """List again: a silent watch may have lost its API server."""
         self._needs_list = True
         self._disconnect()
 
@@ -118,7 +118,6 @@ class LiveView(Generic[T]):
         except ApiError as error:
             has_http_status = error.status != 0
             if has_http_status or not self._version:
-                # No watch can continue from here.
                 self._needs_list = True
             # Long watches usually break off.
             if has_http_status or not _has_lasted(watch_began):
@@ -127,7 +126,6 @@ class LiveView(Generic[T]):
         return _has_lasted(watch_began)
 
     def _watch(self) -> None:
-        """Return when the connection ends or the view is left."""
         query = {**self.query, "resourceVersion": self._version}
         stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
         self._stream = stream
@@ -163,7 +161,6 @@ def _has_lasted(watch_began: float | None) -> bool:
 def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: threading.Event
 ) -> LiveView[Pod]:
-    """`deadline` is for the first list."""
     return LiveView(
         cluster=cluster,
         path=PODS,
@@ -178,7 +175,6 @@ def watch_node_pods(
 def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, lists_first: bool = True
 ) -> LiveView[Node]:
-    """`deadline` is for the first list; see `LiveView.lists_first`."""
     return LiveView(
         cluster=cluster,
         path=NODES,

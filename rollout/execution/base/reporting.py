@@ -24,7 +24,7 @@ from rollout.model.progress import (
 )
 from rollout.ports import Clock, Observer
 
-# Between reports of an outage.
+# In seconds between reports of an outage.
 _QUIET_SECONDS = 30.0
 # In place of a node's name.
 _ROLLOUT = ""
@@ -39,7 +39,6 @@ class Reporter:
 
     observers: Sequence[Observer]
     clock: Clock
-    # By node.
     _last_reported: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -122,8 +121,6 @@ class Reporter:
 
 @dataclass
 class OutageNotice:
-    """Reports outages of the API server, but not at each failed request."""
-
     report: Reporter
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _noticed_at: float = float("-inf")

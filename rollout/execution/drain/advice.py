@@ -19,7 +19,6 @@ _LAST_RESORT = (
 
 
 def steps_for_terminating(pod: Pod) -> Sequence[str]:
-    """For a pod that still terminates after its grace period."""
     target = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
     if pod.finalizers:
         names = listed(pod.finalizers, _MOST_FINALIZERS)
@@ -46,7 +45,6 @@ def steps_for_undeleted(pod: Pod) -> Sequence[str]:
 
 
 def describe_controller_command(namespace: str, controller: OwnerRef) -> str:
-    """Return `kubectl describe kafka.kafka.strimzi.io -n shop events`."""
     kind = shell_word(f"{controller.kind.lower()}.{controller.group}")
     return f"kubectl describe {kind} -n {shell_word(namespace)} {shell_word(controller.name)}"
 

@@ -38,7 +38,7 @@ class BlockedReason(Struct, frozen=True):
     figures: Figures | None = None
     # By a webhook or an admission policy.
     denial: AdmissionDenial | None = None
-    # Its controller opens the budget; None if Kubernetes itself does.
+    # Its controller opens the budget; None if Kubernetes does.
     managing_owner: OwnerRef | None = None
     restart: Restarting | None = None
 
@@ -68,11 +68,9 @@ class BlockedReason(Struct, frozen=True):
 
     @property
     def blocker_name(self) -> str:
-        """Empty if the API server does not say."""
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier_of_kind(self, kind: DenierKind) -> str:
-        """Empty for another kind."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
@@ -106,7 +104,7 @@ class _BlockedPod:
 
     @property
     def report_interval(self) -> float:
-        """Seconds between two reports of the pod."""
+        """In seconds."""
         reported = self.reported_reason
         has_new_blocker = reported is None or reported.blocker_name != self.reason.blocker_name
         if has_new_blocker:
@@ -125,7 +123,6 @@ class HeldPods:
         return len(self._by_uid)
 
     def hold(self, pod: Pod, reason: BlockedReason) -> None:
-        """A pod that is held already only gets the reason."""
         blocked = self._by_uid.get(pod.uid)
         if blocked is None:
             held_since = self.task.report.now
@@ -157,7 +154,6 @@ class HeldPods:
         return blocked.reason if blocked else None
 
     def why_blocked(self, pod: Pod) -> str:
-        """Empty if the pod is not held."""
         reason = self.reason_of(pod)
         if reason is None:
             return ""
@@ -170,7 +166,6 @@ class HeldPods:
         return f"{blocked}; the controller of {owner} did not move the pod"
 
     def report(self) -> None:
-        """Report pods held for a second, then at intervals or for new reasons."""
         now = self.task.now
         for blocked in self._by_uid.values():
             is_held_long_enough = now - blocked.began_at >= _REPORT_AFTER

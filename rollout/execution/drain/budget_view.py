@@ -25,7 +25,7 @@ _LONGEST_RETRY = 480.0
 
 @dataclass(slots=True)
 class _Account:
-    """What is known about a budget beyond its status; times are monotonic seconds."""
+    """What is known beyond a budget's status; times are monotonic seconds."""
 
     # Used instead of the status until that counts the evictions sent, or until `status_lags_until`.
     allowance_after_sent: int = 0
@@ -41,8 +41,7 @@ class _Account:
 class BudgetView:
     """The budgets at the last `refresh`, and how many evictions each allows since.
 
-    The view counts an eviction itself for a second, because a budget's status lags behind. If the
-    API server refuses what a status allows, one eviction at a time is tried until the status
+    If the API server refuses what a status allows, one eviction at a time is tried until the status
     changes.
     """
 
@@ -64,7 +63,6 @@ class BudgetView:
         self._index = BudgetIndex.of(budgets)
 
     def budgets_of(self, pod: Pod) -> tuple[Budget, ...]:
-        """The API server asks these budgets now."""
         return tuple(
             budget for budget in self._index.covering(pod) if not bypasses_budget(pod, budget)
         )
@@ -81,14 +79,12 @@ class BudgetView:
         return self._by_key.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
-        """As many as the status allows, less the evictions just sent."""
         account = self._account(budget.key)
         if budget.disruptions_allowed == 0:
             # The status counts what was sent.
             account.status_lags_until = 0.0
             return 0
         if account.untrusted_version == budget.resource_version:
-            # Only try one eviction, after a pause.
             return 1 if now >= account.retry_at else 0
         account.untrusted_version = None
         counts_what_was_sent = budget.disruptions_allowed <= account.allowance_after_sent
@@ -108,11 +104,9 @@ class BudgetView:
         account.retry_at = now + account.retry_pause
 
     def note_accepted(self, budget: Budget) -> None:
-        """The next refusal starts with a short pause again."""
         self._account(budget.key).retry_pause = _FIRST_RETRY
 
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
-        """Each pause doubles."""
         account = self._account(budget.key)
         account.untrusted_version = account.version_when_sent or budget.resource_version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)

@@ -27,11 +27,6 @@ class StillRunningError(StepError):
 
 @dataclass(slots=True)
 class CompletionWait:
-    """The drain's wait for completion, by drain.wait-for-completion.
-
-    At its end, the pods are evicted, or the node is returned without a reboot.
-    """
-
     task: NodeTask
     # None before the first awaited pod.
     deadline: Deadline | None = None
@@ -47,7 +42,7 @@ class CompletionWait:
         return tuple(pod for pod in pods if rules.waits_for(pod))
 
     def check(self, awaited: Sequence[Pod]) -> None:
-        """`StillRunningError` if the wait is over and the policy returns the node."""
+        """Raise `StillRunningError` if the wait is over and the policy returns the node."""
         if not awaited:
             return
         if self.deadline is None:
@@ -63,7 +58,6 @@ class CompletionWait:
         )
 
     def _read_deadline(self) -> Deadline:
-        """An earlier process may have begun the wait."""
         cluster = self.task.cluster
         drain_started = cluster.ask(lambda api: read_phase_time(api, self.task.name))
         now = cluster.api.server_time()

@@ -1,5 +1,3 @@
-"""Keeps nodes apart whose pods one controller moves."""
-
 from collections.abc import Iterable
 
 from rollout.gather.cluster.snapshot import read_budgets, read_node_pods, read_pods
@@ -24,8 +22,8 @@ def find_busy_controller(
 ) -> ControllerMoving | None:
     """Return a controller of the node's pods that has yet to empty another node.
 
-    Such a controller moves a pod itself before its budget allows the eviction. The plan keeps these
-    nodes apart, but pods may have moved since.
+    Such a controller moves a pod itself before its budget allows the eviction. Pods may have moved
+    since the plan.
     """
     others_in_flight = [node for node in nodes if node.name != name and _is_in_flight(node)]
     if not others_in_flight:

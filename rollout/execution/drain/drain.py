@@ -45,8 +45,6 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
-    """DaemonSets are read again only if a new pod of one shows up on the node."""
-
     task: NodeTask
     deadline: Deadline
     daemon_sets: Sequence[DaemonSet] | None = None
@@ -67,7 +65,7 @@ class _DaemonSetLookup:
 def drain(task: NodeTask) -> LongestTerminations:
     """Empty the node; return how long the evicted pods took to terminate.
 
-    `StillRunningError` if pods have not completed in time. `DrainError` if a pod must not be
+    Raises `StillRunningError` if pods have not completed in time, `DrainError` if a pod must not be
     evicted, or is left at the drain timeout.
     """
     cluster = task.cluster
@@ -128,7 +126,6 @@ def pods_to_remove(
 
 
 def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
-    """No API server evicts a pod that has two budgets."""
     names = []
     for pod in pods:
         conflicting = budgets.conflicting_budgets(pod)
@@ -189,10 +186,7 @@ class _Drain(Struct, frozen=True):
     def _evict_until_empty(
         self, evictor: Evictor, waiting: Waiting, returning: ReturningPods
     ) -> None:
-        """At the deadline, `DrainError` if pods to evict are left.
-
-        If others must still complete, the deadline starts anew.
-        """
+        """The deadline starts anew if pods must still complete."""
         while True:
             pods_left = self._judge_pods(self.pods.items(), returning)
             if pods_left.is_empty:
@@ -223,7 +217,6 @@ class _Drain(Struct, frozen=True):
         return _PodsLeft(returning.without_hopeless(to_evict), awaited)
 
     def _check_completion(self, pods_left: _PodsLeft) -> None:
-        """The wait for completion must not use up the drain timeout."""
         self.completion.check(pods_left.awaited)
         if self.completion.is_over or not pods_left.to_evict:
             self._restart_deadline()
@@ -232,7 +225,6 @@ class _Drain(Struct, frozen=True):
         self.deadline.restart(self.task.policy.drain.timeout)
 
     def _require_all_evicted(self, waiting: Waiting, returning: ReturningPods) -> None:
-        """`DrainError` if some pods should be gone."""
         task = self.task
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:
@@ -273,7 +265,6 @@ class _Drain(Struct, frozen=True):
 
 
 def _why_node_ends_no_pods(task: NodeTask) -> str:
-    """Return `; the Node is gone, …`, or empty."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

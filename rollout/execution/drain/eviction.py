@@ -48,7 +48,6 @@ class CriticalPods:
     ) -> Budget | None:
         """Return a budget that forbids the eviction; else count the pod as evicted."""
         rules_of_pod = [rule for rule in rules if _covers(rule, pod)]
-        # Saves reading the pods of a rule that has just forbidden an eviction.
         for rule in rules_of_pod:
             closed = self._recently_closed_budget(rule, now)
             if closed is not None and not bypasses_budget(pod, closed):
@@ -69,7 +68,6 @@ class CriticalPods:
         return None
 
     def release(self, pod: Pod) -> None:
-        """After a refusal, the pod no longer counts as evicted."""
         with self._mutex:
             self._evicted_at.pop(pod.uid, None)
 
@@ -95,7 +93,7 @@ def _covers(rule: Critical, pod: Pod) -> bool:
 _TERMINATING = "NamespaceTerminating"
 # In a 504: many requests change this budget at once, but the API server is well.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
-# The eviction is allowed once the budget's controller catches up.
+# The budget's controller has yet to catch up.
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
 _OWNERS_WITH_UNIQUE_NAMES = frozenset({"ReplicaSet", "DaemonSet", "Job", "ReplicationController"})
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
@@ -130,7 +128,6 @@ class Attempt(Struct, frozen=True):
     # namespace/name, or empty.
     budget: str = ""
     figures: Figures | None = None
-    # Seconds.
     retry_after: float | None = None
     error: ApiError | None = None
 
@@ -161,7 +158,6 @@ def request_removal(
         _evict_or_delete(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
-        # The request may have worked, so the pod still counts as evicted.
         if attempt.result is not EvictionResult.UNAVAILABLE:
             critical.release(pod)
         return attempt
@@ -257,7 +253,6 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
 def move_elsewhere(
     api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]
 ) -> None:
-    """A new process elsewhere can then reboot the node."""
     pod = _find_own_pod(api, own)
     if pod is None:
         return
@@ -272,7 +267,6 @@ def move_elsewhere(
 
 
 def _find_own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
-    """None if the pod need not move, or nothing replaces it."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod:
         return None

@@ -30,7 +30,7 @@ _FIRST_OUTAGE_PAUSE = 0.5
 _LONGEST_OUTAGE_PAUSE = 5.0
 _FIRST_CLOSED_PAUSE = 30.0
 _LONGEST_CLOSED_PAUSE = 480.0
-# The watch shows moved pods, but not when a webhook just stops denying.
+# The watch does not show when a webhook stops denying.
 _LONGEST_DENIED_PAUSE = 60.0
 # A pod that is not deleted is evicted again after this time.
 _UNHEEDED_SECONDS = 30.0
@@ -44,7 +44,6 @@ class Retry:
     first_pause: float
     # Monotonic seconds.
     at: float = 0.0
-    # 0 before the first pause.
     pause: float = 0.0
 
     def postpone(self, now: float, longest: float, retry_after: float | None = None) -> None:
@@ -79,7 +78,7 @@ class PodEviction:
 
 @dataclass
 class Evictor:
-    """Sends the evictions of one drain, and handles their answers.
+    """Sends the evictions of one drain.
 
     A pod is held if it cannot be evicted now. A budget is closed if it allows no eviction now.
     """
@@ -91,7 +90,7 @@ class Evictor:
     restarts: Restarts
     pool: ThreadPoolExecutor
     wakeup: threading.Event
-    # Both by pod UID.
+    # By pod UID.
     _evictions: dict[str, PodEviction] = field(default_factory=dict)
     _requests: dict[str, Future[Attempt]] = field(default_factory=dict)
     _outage: Retry = field(default_factory=lambda: Retry(_FIRST_OUTAGE_PAUSE))
@@ -100,14 +99,12 @@ class Evictor:
         return self._evictions.setdefault(pod.uid, PodEviction())
 
     def handle_answers(self) -> None:
-        """`DrainError` if an answer refuses for good."""
         answered = {uid: future for uid, future in self._requests.items() if future.done()}
         for uid, future in answered.items():
             del self._requests[uid]
             self._handle_answer(future.result())
 
     def finish(self) -> None:
-        """Wait for the last answers, and note which pods they moved."""
         for future in self._requests.values():
             attempt = future.result()
             self._note_moved(attempt)
@@ -117,7 +114,6 @@ class Evictor:
 
     def evict_due(self, pods: Sequence[Pod]) -> None:
         """`pods` are all that have to leave."""
-        # Pods that are gone or terminating are no longer held.
         self.held.keep_only(frozenset(pod.uid for pod in pods if not pod.terminating))
         now = self.task.now
         due = [pod for pod in pods if self._is_due(pod, now)]
@@ -126,10 +122,7 @@ class Evictor:
             self._evict_or_hold(pod, budgets, now)
 
     def _evict_or_hold(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
-        """Send the pod's eviction, or hold the pod if something blocks it.
-
-        If too many requests are under way, do neither.
-        """
+        """Do neither if too many requests are under way."""
         restart = self.restarts.read_status(pod)
         if restart is not None:
             self.held.hold(pod, BlockedReason.of_restart(restart))
@@ -163,17 +156,14 @@ class Evictor:
     def _find_restart_under_way(self, pod: Pod, budgets: Sequence[Budget]) -> Restarting | None:
         """Return the restart that replaces the pod, if its budget needs every pod.
 
-        The new pods open the budget only briefly. An eviction then would leave too few pods.
+        The new pods open the budget only briefly, and an eviction would leave too few.
         """
         if not any(budget.needs_every_pod for budget in budgets):
             return None
         return self.restarts.find_under_way(pod)
 
     def _handle_closed_budget(self, pod: Pod, closed: Budget, now: float) -> None:
-        """If the budget may never open, restart the pod's Deployment, or try anyway.
-
-        Some webhooks deny an eviction and then move the pod.
-        """
+        """If the budget may never open, restart the pod's Deployment, or try anyway."""
         reason = BlockedReason.of_budget(closed, pod)
         has_operator = reason.managing_owner is not None
         if closed.needs_every_pod and not has_operator:
@@ -209,7 +199,6 @@ class Evictor:
         self.task.precedence.update(self.task.name, demand)
 
     def _reason_to_defer(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
-        """None if no other drain uses a budget first."""
         for budget in budgets:
             allowance = self.budgets.allowance(budget, now)
             first = self.task.precedence.defer_to(self.task.name, budget.key, allowance, now)
@@ -237,7 +226,7 @@ class Evictor:
         is_outage = now < self._outage.at
         if is_outage:
             return False
-        # After an outage, send one at a time until a request is answered.
+        # After an outage, send one at a time until one is answered.
         most = 1 if self._outage.pause else AT_ONCE
         return len(self._requests) < most
 
@@ -252,7 +241,7 @@ class Evictor:
 
         def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
             pod, budgets = candidate
-            # Negative if a budget allows fewer evictions now than pods want.
+            # Negative if pods want more evictions than the budget allows.
             spare_permits = [
                 self.budgets.allowance(budget, now) - demand[budget.key] for budget in budgets
             ]
@@ -276,7 +265,6 @@ class Evictor:
         future.add_done_callback(lambda _done: self.wakeup.set())
 
     def _handle_answer(self, attempt: Attempt) -> None:
-        """`DrainError` if the answer refuses for good."""
         now = self.task.now
         eviction = self.eviction_of(attempt.pod)
         eviction.last_message = attempt.message
@@ -309,7 +297,6 @@ class Evictor:
                 assert_never(attempt.result)
 
     def _postpone(self, retry: Retry, longest: float, retry_after: float | None) -> None:
-        """Retry no later than shortly before the drain's deadline."""
         now = self.task.now
         retry.postpone(now, longest, retry_after)
         last_try = now + self.deadline.remaining - _LAST_TRY
@@ -337,8 +324,7 @@ class Evictor:
             self.budgets.note_accepted(budget)
 
     def _handle_budget_refusal(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
-        """Retry once the budget's status changes, or after a pause."""
-        # None without a watched budget, such as for a critical rule.
+        # None for critical rules.
         budget = self.budgets.budget(attempt.budget)
         figures = attempt.figures
         if figures is None and budget is not None:

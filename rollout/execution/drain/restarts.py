@@ -52,7 +52,6 @@ class _RestartableDeployment(Struct, frozen=True):
 
     @property
     def is_restarted(self) -> bool:
-        """Whether a restart after the pod's ReplicaSet replaces the pod."""
         return self.deployment.restarted_at != self.origin.restarted_at
 
     @property
@@ -73,9 +72,9 @@ class Restarts:
     _restarts: dict[str, _StartedRestart | None] = field(default_factory=dict)
 
     def begin(self, pod: Pod) -> Restarting | None:
-        """Restart the pod's Deployment unless a restart is under way; return its status.
+        """Restart the pod's Deployment unless a restart is under way.
 
-        None if the pod has no Deployment, or its restart does not help; `DrainError` if it fails.
+        None if the pod has no Deployment, or its restart does not help.
         """
         owner = self._replica_set_of(pod)
         if owner is None:
@@ -84,7 +83,7 @@ class Restarts:
             try:
                 self._restarts[owner.uid] = self._restart_unless_under_way(pod)
             except ApiNotFoundError:
-                # The Deployment's deletion deletes its pods.
+                # Deleting the Deployment deletes its pods.
                 self._restarts[owner.uid] = None
         return self.read_status(pod)
 
@@ -101,7 +100,6 @@ class Restarts:
         return self.read_status(pod)
 
     def _replica_set_of(self, pod: Pod) -> OwnerRef | None:
-        """None without a ReplicaSet, or if nothing may be restarted."""
         owner = pod.owner
         if owner is None or owner.kind != "ReplicaSet":
             return None
@@ -110,7 +108,7 @@ class Restarts:
     def read_status(self, pod: Pod) -> Restarting | None:
         """Return the status of the pod's known restart, read at most every 5 s.
 
-        None if there is none; `DrainError` if it has failed.
+        Raises `DrainError` if it has failed.
         """
         if pod.owner is None:
             return None
@@ -128,7 +126,6 @@ class Restarts:
         return restart.status
 
     def _restart_unless_under_way(self, pod: Pod) -> _StartedRestart | None:
-        """Return None if a restart does not help."""
         for _ in range(_TRIES):
             found = self._find_deployment(pod)
             if found is None:
@@ -143,11 +140,10 @@ class Restarts:
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
 
     def _find_deployment(self, pod: Pod) -> _RestartableDeployment | None:
-        """None without a Deployment, or if a restart does not help."""
         origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
         if not origin.deployment:
             return None
-        # Read last, because the Deployment must not change between this and its restart.
+        # Read last, because the Deployment must not change before its restart.
         shared_claims = self._shared_claims(pod)
         deployment = self._read_deployment(pod.namespace, origin.deployment)
         if surge_obstacle(pod, deployment, shared_claims) is not None:
@@ -166,10 +162,7 @@ class Restarts:
             )
 
     def _send_restart(self, deployment: Deployment) -> bool:
-        """Return False if the Deployment has changed since it was read.
-
-        `DrainError` if the API server refuses.
-        """
+        """Return False if the Deployment has changed since it was read."""
         task = self.task
         now = task.cluster.api.server_time() or task.report.now
         restarted_at = whole_second(now)
@@ -194,7 +187,6 @@ class Restarts:
         return True
 
     def _read_progress(self, pod: Pod, origin: ReplicaSetOrigin) -> Restarting:
-        """`DrainError` if the restart has failed."""
         deployment = self._read_deployment(pod.namespace, origin.deployment)
         # Someone has restored the template of the pod's ReplicaSet.
         is_reverted = deployment.restarted_at == origin.restarted_at

@@ -12,7 +12,7 @@ from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import OwnerRef, Pod
 from rollout.model.placement import CORDON
 
-# How often each pod may be replaced on the node; the first may precede the cordon.
+# How often each pod may be replaced; the first may precede the cordon.
 _TRIES_OF_TOLERANT = 1
 _TRIES = 3
 # A scheduler has seen the cordon after this many seconds.
@@ -43,7 +43,6 @@ class ReturningPods:
         return cls(task, uids, replicas)
 
     def note_arrivals(self, pods: Iterable[Pod]) -> None:
-        """Owners whose pods keep coming back are given up."""
         for pod in pods:
             if pod.owner is None or pod.uid in self.first_pods:
                 continue
@@ -69,7 +68,6 @@ class ReturningPods:
         return pod.owner.uid in self.task.returning_owners
 
     def _is_hopeless(self, pod: Pod, owner: OwnerRef) -> bool:
-        """Whether each of the owner's pods was replaced here several times."""
         arrivals = self.arrivals[owner.uid]
         replacements_of_each = len(arrivals) / self._replicas(owner)
         if tolerates_cordon(pod):
@@ -80,7 +78,7 @@ class ReturningPods:
         return replacements_of_each > _TRIES
 
     def _has_rested(self, pod: Pod) -> bool:
-        """The rest doubles with each replacement."""
+        """The pause doubles with each replacement."""
         if pod.owner is None or tolerates_cordon(pod):
             return True
         arrivals: Mapping[str, float] = self.arrivals.get(pod.owner.uid, {})
@@ -95,7 +93,6 @@ class ReturningPods:
         return self.task.now - arrivals[pod.uid] >= rest_seconds
 
     def _replicas(self, owner: OwnerRef) -> int:
-        """At least 1."""
         return max(1, self.first_replicas[owner.uid])
 
 

@@ -31,7 +31,7 @@ class Precedence(Struct):
     """Decides which drain of this process gets a budget's permits.
 
     A permit is an eviction that a budget allows now. Other drains defer to an urgent drain, then to
-    the one with the fewest pods left, but only for a moment, because it may not use its permits.
+    the one with the fewest pods left, but only for a moment.
     """
 
     critical: CriticalPods = field(default_factory=CriticalPods)
@@ -52,7 +52,6 @@ class Precedence(Struct):
                 del self._deferring[key]
 
     def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
-        """Empty if this node may use the permits."""
         with self._mutex:
             first = self._find_first(node, budget, allowance)
             if not first:
@@ -68,7 +67,6 @@ class Precedence(Struct):
             self._deferring.pop((node, budget), None)
 
     def _find_first(self, node: str, budget: str, allowance: int) -> str:
-        """Empty if the nodes before this one leave a permit."""
         own_rank = self._rank(node)
         nodes_before = []
         permits_before = 0
@@ -83,7 +81,6 @@ class Precedence(Struct):
         return min(nodes_before, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
-        """The lowest rank goes first."""
         demand = self._demands[node]
         # False sorts before True.
         return not demand.is_urgent, demand.pods_left, node

@@ -27,7 +27,7 @@ NAMED = 5
 _REPORT_SECONDS = 1.0
 # Without a change for this time, a list checks the watches.
 _QUIET_SECONDS = 60.0
-# Beyond the grace period.
+# In seconds beyond the grace period.
 _OVERDUE_SECONDS = 30.0
 # From an accepted eviction until the watch shows the deletion.
 _DELETION_DELAY = 5.0
@@ -36,8 +36,6 @@ _MARGIN_SECONDS = 10
 
 
 class Termination(Struct, frozen=True):
-    """Seconds that a pod has been terminating, and that its grace period allows."""
-
     spent: float
     grace: float
 
@@ -72,10 +70,6 @@ class Waiting:
     evictions_reported_at: float = float("-inf")
 
     def report(self, remaining: Sequence[Pod], awaited: Sequence[Pod] = ()) -> None:
-        """Report what has changed, at most once a second.
-
-        `remaining` pods are to be evicted or are leaving; `awaited` pods are to complete.
-        """
         now = self.task.now
         leaving = [pod for pod in remaining if self._is_leaving(pod)]
         for pod in leaving:
@@ -107,7 +101,6 @@ class Waiting:
         return pod.terminating or self.evictor.eviction_of(pod).accepted is not None
 
     def _describe_remaining(self, remaining: Sequence[Pod], leaving: Sequence[Pod]) -> str:
-        """Return `3 pods left, 2 terminating; overdue: shop/web-1`."""
         ignored = [pod for pod in leaving if self._is_eviction_ignored(pod)]
         # A deletion shows a moment after its eviction.
         terminating_count = len(leaving) - len(ignored)
@@ -131,10 +124,7 @@ class Waiting:
         return self.task.now - accepted.first > _DELETION_DELAY
 
     def termination(self, pod: Pod) -> Termination:
-        """Return how much of its grace period a terminating pod has used.
-
-        The API server's clock counts, unless this process has evicted the pod.
-        """
+        """The API server's clock counts, unless this process has evicted the pod."""
         now = self.task.now
         grace = pod.deletion_grace
         if grace is None:
@@ -165,7 +155,6 @@ class Waiting:
         self.last_remaining = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
-        """Pods that are left have no duration."""
         self._note_gone_pods(remaining)
         for pod in remaining:
             accepted = self.evictor.eviction_of(pod).accepted
@@ -174,7 +163,6 @@ class Waiting:
         self._report_evicted()
 
     def _note_evicted(self, pod: Pod, accepted: Acceptance, seconds: float | None) -> None:
-        """Only evictions by this process are reported."""
         if pod.uid in self.task.moved_pods:
             owner = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else ""
             self.unreported_evictions.append(EvictedPod(pod.key, owner, accepted.at, seconds))
@@ -192,8 +180,7 @@ class Waiting:
     ) -> None:
         """List again after a quiet time, which then doubles.
 
-        A watch that has lost its API server is quiet, too. Pods are listed only if some are
-        leaving, and budgets only if they hold pods.
+        A watch that has lost its API server is quiet, too.
         """
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
@@ -244,7 +231,6 @@ class Waiting:
         return self._steps_for_operator(stuck[0]) if stuck else ()
 
     def hint(self, remaining: Sequence[Pod]) -> str:
-        """Empty unless a pod only needs more time."""
         in_grace = self._terminating_in_grace(remaining)
         if not in_grace:
             return ""
