@@ -59,8 +59,6 @@ REASON_OF_BLOCKED_DRAIN = "DrainBlocked"
 
 @dataclass
 class NodeEvents:
-    """Writes the Events of one rollout while it is entered."""
-
     api: ClusterApi
     run_id: str
     nodes: Sequence[PlannedNode]
@@ -72,7 +70,6 @@ class NodeEvents:
         self.report = Reporter((*self.observers, self), self.clock)
         self._planned = {node.name: node for node in self.nodes}
         self._phases: dict[str, Phase] = {}
-        # By node.
         self._reported_blocked_pods: dict[str, str] = {}
         # None ends the thread.
         self._queued_events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -123,7 +120,6 @@ class NodeEvents:
         self.queue_event(step.node, reason, message, step.at)
 
     def _report_blocked(self, blocked: PodBlocked) -> None:
-        """Report only the node's first blocked pod, until it is released."""
         reported_pod = self._reported_blocked_pods.setdefault(blocked.node, blocked.pod)
         if blocked.pod != reported_pod:
             return
@@ -216,7 +212,6 @@ class NodeEvents:
 
 
 def _end_message(result: NodeFinished, node: PlannedNode) -> str:
-    """Return `Uncordoned after 4m, running 3815.2.5`."""
     after = f"after {Duration(round(result.seconds))}"
     version = f", running {result.version}" if result.version else ""
     if result.succeeded:
@@ -234,7 +229,6 @@ def _end_message(result: NodeFinished, node: PlannedNode) -> str:
 
 
 def _versions(node: PlannedNode) -> str:
-    """Return `3815.2.0 -> 3815.2.5`."""
     if not node.staged:
         return f"{node.running_version or 'an unknown version'}, nothing staged"
     versions = version_change(node.running_version, node.staged_version, node.detected_by)

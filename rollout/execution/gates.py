@@ -36,7 +36,6 @@ from rollout.ports import ClusterApi
 from rollout.wording import text
 
 _FRESH_SECONDS = 5.0
-# In place of a node's name.
 _ANY_NODE = ""
 _ASSUMED_ESTIMATE = Duration(600)
 _LONGEST_VARIABLE = 100_000
@@ -58,8 +57,7 @@ OPEN = GateAnswer()
 class PolicyGates:
     """Decides whether the rollout, a wave or a node may start.
 
-    A bounded check holds a node for gates.timeout at most; then its answer is final. A general
-    answer holds all nodes.
+    A bounded check holds a node for gates.timeout at most; then its answer is final.
     """
 
     plan: RolloutPlan
@@ -82,7 +80,6 @@ class PolicyGates:
         for wave in self.plan.waves:
             self._wave_by_node.update((node.name, wave) for node in wave.nodes)
             self._longest_waits[wave.index] = max(node.wait_seconds for node in wave.nodes)
-        # By node, or `_ANY_NODE`.
         self._timeouts: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
@@ -119,7 +116,6 @@ class PolicyGates:
         raise BlockedError(message, hint="See gates.command.")
 
     def ask_to_start_wave(self, wave: Wave) -> Finding | None:
-        """The operator may be asked to confirm the wave."""
         each_node_waits_for_window = self._policy.windows.wait
         if not each_node_waits_for_window:
             why_closed = self._schedule.why_closed(self.cluster.clock.now())
@@ -146,7 +142,6 @@ class PolicyGates:
     def _limit_hold(
         self, node: PlannedNode, answer: GateAnswer, finding: Finding, *, is_bounded: bool
     ) -> GateAnswer:
-        """Report the answer, and make it final after gates.timeout."""
         held_node = _ANY_NODE if answer.is_general else node.name
         if not is_bounded:
             self._reset_timeouts(node, answer)
@@ -274,7 +269,6 @@ class PolicyGates:
     def _check_blockers(
         self, node: PlannedNode, find: Callable[[ClusterApi, str, Policy], Iterable[Blocker]]
     ) -> GateAnswer:
-        """Check for blockers that were not accepted with the plan."""
         accepted = {blocker.object for blocker in self.plan.blockers if blocker.node == node.name}
         for blocker in self.cluster.ask(lambda api: find(api, node.name, self.plan.policy)):
             if blocker.object not in accepted:
@@ -282,7 +276,6 @@ class PolicyGates:
         return OPEN
 
     def _check_controllers(self, node: PlannedNode) -> GateAnswer:
-        """Hold the node while its database's operator has to empty another."""
         has_such_pods = self.cluster.ask(lambda api: has_pods_of_controllers(api, node.name))
         if not has_such_pods:
             # Listing all nodes costs much, and most nodes have no such pods.
@@ -348,7 +341,7 @@ def _wave_variables(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 
 
 def _node_names(wave: Wave) -> str:
-    """Return the names that fit: a rolling wave can be the whole fleet."""
+    """Return the names that fit."""
     names = " ".join(node.name for node in wave.nodes)
     if len(names) <= _LONGEST_VARIABLE:
         return names
@@ -357,7 +350,6 @@ def _node_names(wave: Wave) -> str:
 
 
 def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
-    """Empty for workers."""
     try:
         node = read_node(api, name)
     except ApiNotFoundError:

@@ -48,8 +48,6 @@ NO_LEASE = LeaseState("", "", 0.0)
 
 
 class LeaseMeta(msgspec.Struct, rename="camel"):
-    """What an update of the Lease has to keep."""
-
     name: str
     uid: str = ""
     resource_version: str = ""
@@ -64,7 +62,6 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
         return wire.written_at(self.managed_fields, "renewTime")
 
     def for_update(self, own_annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return unchanged metadata but for rollout's own annotations."""
         annotations = dict(self.annotations)
         annotations.pop(marks.RUN, None)
         annotations.pop(marks.PROCESS, None)
@@ -138,10 +135,7 @@ _PAUSE = 0.5
 
 
 class LockSnapshot(Struct, frozen=True):
-    """Who held the lock when the Lease was read.
-
-    The renewal's age is exact if the API server noted its time.
-    """
+    """Who held the lock when the Lease was read."""
 
     lease: LeaseState = NO_LEASE
     # By the API server's clock.
@@ -263,7 +257,6 @@ def await_renewal(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Watch for a renewal if one read does not tell the holder's state."""
     lease = read()
     is_age_known = lease.written is not None and now() is not None
     state = watch.observe(lease, now())

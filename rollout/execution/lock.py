@@ -70,7 +70,6 @@ class LockOptions(Struct, frozen=True):
     seconds: int = SECONDS
     # The run ID whose lock is taken without a wait, or empty.
     force_unlock: str = ""
-    # See `marks.PROCESS`.
     process: str = ""
     watch: LeaseWatch | None = None
 
@@ -178,7 +177,6 @@ class LeaseLock:
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
     def _claim(self, write: Callable[[], bytes], *, before: Lease | None) -> None:
-        """Write the Lease; `LockedError` if it has changed since `before`."""
         while True:
             try:
                 self._retry(lambda: self._write_and_note(write))
@@ -235,7 +233,6 @@ class LeaseLock:
         return lease
 
     def _observe(self, lease: Lease) -> HolderState:
-        """`LockedError` if the holder lives or has just ended."""
         state = self._watch.observe(lease.state)
         if state is HolderState.NOBODY:
             raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)

@@ -26,7 +26,6 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def await_checks(task: NodeTask, annotations: Sequence[str], occasion: str, phase: Phase) -> None:
-    """`annotations` are the answers; `occasion` is `BEFORE` or `AFTER` the reboot."""
     if not annotations:
         return
     hooks = task.policy.gates.hooks
@@ -56,7 +55,6 @@ def await_checks(task: NodeTask, annotations: Sequence[str], occasion: str, phas
 
 
 def _require_mark_on_node(task: NodeTask, watched: Sequence[Node]) -> None:
-    """`ApiNotFoundError` if the Node was deleted."""
     # A view may lack a Node that it has not listed yet.
     node = watched[0] if watched else task.read_node()
     require_mark(task, node)

@@ -63,7 +63,6 @@ class NodeConditions(Struct, frozen=True):
     def of_plan(
         cls, plan: RolloutPlan, cluster: PatientApi, check_may_act: Guard, report: Reporter
     ) -> "NodeConditions":
-        """labels.conditions turns them on."""
         is_on = plan.policy.courtesy.conditions
         return cls(cluster, check_may_act, report, run_id=plan.plan_id, sets_conditions=is_on)
 
@@ -116,7 +115,6 @@ class NodeConditions(Struct, frozen=True):
         self.report.notice(f"conditions {where}: the next rollout or `rollout abort` removes them")
 
     def _is_of_other_run(self, node: Node) -> bool:
-        """Whether another rollout has the node in flight; never for an abort."""
         if not self.run_id or not has_marks(node):
             return False
         has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
@@ -148,7 +146,6 @@ class NodeConditions(Struct, frozen=True):
             return [name for name, ok in zip(types_by_node, successes, strict=True) if not ok]
 
     def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
-        """Return True if the node is gone."""
         for _ in range(_MOST_CONFLICTS):
             try:
                 self.cluster.ask(lambda api: self._replace_conditions(api, name, types), deadline)
@@ -163,7 +160,6 @@ class NodeConditions(Struct, frozen=True):
         return False
 
     def _replace_conditions(self, api: ClusterApi, name: str, types: tuple[Lifecycle, ...]) -> None:
-        """Others' conditions stay."""
         self.check_may_act()
         path = node_path(name)
         node = msgspec.json.decode(api.get(path))
@@ -190,7 +186,6 @@ class NodeConditions(Struct, frozen=True):
 def with_conditions(
     present: list[Json], types: Collection[Lifecycle], *, run_id: str, at: str
 ) -> list[Json]:
-    """Others' True conditions stay."""
     kept = [condition for condition in present if _may_stay(condition, types)]
     kept_types = {condition["type"] for condition in kept}
     added = [_condition(kind, run_id, at) for kind in types if kind not in kept_types]

@@ -66,17 +66,13 @@ class NodeEngine(Protocol):
 
     def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit: ...
 
-    def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        """The controller has yet to empty one of these nodes."""
-        ...
+    def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None: ...
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
         """`version` is None if unknown."""
         ...
 
-    def set_phase_conditions(self, name: str, phase: Phase) -> None:
-        """The settings decide whether the node gets conditions."""
-        ...
+    def set_phase_conditions(self, name: str, phase: Phase) -> None: ...
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None: ...
 
@@ -104,7 +100,6 @@ class HostAccess(Protocol):
 class NodeContext(NodeTask, frozen=True, kw_only=True):
     engine: NodeEngine
     host: HostAccess
-    # The Node has this rollout's marks from before.
     started_by_earlier_process: bool = False
     # Only if this process runs on this node.
     own_node: OwnNode | None = None
@@ -144,7 +139,6 @@ class Progress(Struct, frozen=True):
 
 
 def with_staged_version(context: NodeContext, version: str) -> NodeContext:
-    """An empty version is unknown."""
     planned = context.planned
     if version == planned.staged_version:
         return context

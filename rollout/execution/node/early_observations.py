@@ -17,7 +17,7 @@ Observations = Iterable[tuple[str, HostObservation]]
 
 
 class _EarlyObservation(Struct, frozen=True):
-    # Monotonic seconds.
+    # In monotonic seconds.
     began: float
     future: "Future[HostObservation | None]"
 
@@ -33,7 +33,7 @@ class EarlyObservations(Struct, frozen=True):
         in_background(lambda: _fulfill(futures, observations), "early-look")
 
     def take(self, node: str, now: float) -> HostFacts | None:
-        """Return the observation once; None unless it has succeeded and is fresh."""
+        """Return the observation once; None unless it is fresh and succeeded."""
         early = self._by_node.pop(node, None)
         if early is None:
             return None
@@ -54,6 +54,5 @@ def _fulfill(
         for name, observation in observations:
             futures.pop(name).set_result(observation)
     finally:
-        # These nodes are observed again.
         for future in futures.values():
             future.set_result(None)

@@ -45,7 +45,7 @@ NO_ANSWER_HINT = (
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
     """Ends the run of a node with an outcome.
 
-    A `finding` gives the default message, and its kind replaces `reason`.
+    The kind of a `finding` replaces `reason`.
     """
 
     def __init__(
@@ -104,8 +104,6 @@ class WithheldError(NodeFailure):
 
 
 class StoppedError(NodeFailure):
-    """A stop, or a cancellation by FleetLock, prevents the reboot."""
-
     def __init__(self, why: str = "stopped on request") -> None:
         super().__init__(Outcome.ABORTED, f"not rebooted: {why}")
 

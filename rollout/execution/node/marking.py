@@ -211,7 +211,6 @@ def fluo_agent_labels(
 
 
 def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
-    """Labels of the deferral and of checks."""
     names = [marks.DEFERRED]
     check_label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
     # Anyone may have written the annotation.
@@ -223,7 +222,7 @@ def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
 def _last_result(
     task: NodeTask, outcome: Outcome, running_version: str, details: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the annotation with `{"outcome": "succeeded", "at": …, "run": …}`."""
+    """Return an annotation such as `{"outcome": "succeeded", "at": …, "run": …}`."""
     result = {"outcome": outcome.value, "at": whole_second(task.report.now)}
     if running_version:
         result["version"] = running_version
@@ -258,7 +257,6 @@ def _names_version(task: NodeTask, node: Node) -> bool:
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
-    """What the host fell back from, or how many reboots were in vain."""
     if outcome is Outcome.SUCCEEDED:
         count = count_ineffective_reboots(task, node, running_version)
         return {"unmoved": str(count)} if count else {}
@@ -273,7 +271,6 @@ def _details_of_return(
 def _details_of_failure(
     task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
-    """Empty after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     failed_version = _version_at_fault(task, node, outcome, running_version)
@@ -283,13 +280,11 @@ def _details_of_failure(
 
 
 def _earlier_failure(node: Node) -> Mapping[str, str]:
-    """Return the failed version, to be kept in the next result."""
     result = last_result(node)
     return {name: result[name] for name in ("failed_version", "failed_as") if name in result}
 
 
 def _version_at_fault(task: NodeTask, node: Node, outcome: Outcome, running_version: str) -> str:
-    """Empty if no version made this node fail."""
     is_after_reboot = node.annotations.get(marks.PHASE) in AFTER_REBOOT
     if outcome not in VERSION_FAILURES or not is_after_reboot:
         return ""

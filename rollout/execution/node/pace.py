@@ -24,8 +24,6 @@ _LONGEST_REFUSED_PAUSE = 10.0
 
 @dataclass
 class _Refusals:
-    """Refused connections in a row, by the host or by its firewall."""
-
     # Monotonic seconds.
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_COUNTED))
 
@@ -38,7 +36,6 @@ class _Refusals:
         return _REFUSED_PAUSES[number - 1]
 
     def seconds_until_allowed(self, now: float, *, spared_attempts: int = 0) -> float:
-        """Some attempts are spared for later."""
         most_counted = _MOST_COUNTED - spared_attempts
         if len(self.times) < most_counted:
             return 0.0

@@ -1,4 +1,4 @@
-"""Proves a reboot after its new boot ID, in three parts, and waits for each.
+"""Proves a reboot after its new boot ID, in three parts.
 
 1. The kubelet of the new boot is Ready.
 2. What required the reboot no longer requires it.
@@ -58,8 +58,6 @@ _NAMED = 3
 
 
 class MissingProof(Struct, frozen=True):
-    """Why a source does not show yet that the reboot worked."""
-
     source: Source
     why: str
     # Waiting does not help.
@@ -67,10 +65,7 @@ class MissingProof(Struct, frozen=True):
 
 
 def prove_reboot_worked(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """`NodeFailure` if a source does not show its target in time.
-
-    A target is what the source must show after the reboot.
-    """
+    """`NodeFailure` if a source does not show its target in time."""
     targets = progress.targets
     if Source.ROLLBACK in targets:
         target = targets[Source.ROLLBACK]
@@ -176,7 +171,6 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
-    """`NodeFailure` if the kubelet is not Ready in time."""
     deadline = task.cluster.deadline(timeout)
     why_not_ready = ""
     has_joined = False
@@ -199,7 +193,6 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
 
 
 def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
-    """Empty if the Node shows this boot as Ready."""
     if node is None:
         return "the Node is gone"
     if node.boot_id != boot.boot_id:

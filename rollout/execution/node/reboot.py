@@ -1,7 +1,4 @@
-"""Requests a reboot, and waits until the machine has a new boot ID.
-
-The last checks use the open connection to the host.
-"""
+"""Requests a reboot, and waits until the machine has a new boot ID."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,7 +72,6 @@ class RebootDelivery(Enum):
 
 
 def check_drained_and_detached(task: NodeTask) -> None:
-    """Like `check_still_drained`, then wait until the volumes are detached."""
     check_still_drained(task, task.cluster.deadline())
     _await_detached(task)
     task.check_may_act()
@@ -105,7 +101,6 @@ def check_still_drained(task: NodeTask, deadline: Deadline) -> Node:
 
 
 def _check_empty(task: NodeTask, deadline: Deadline) -> None:
-    """`RefilledError` if a pod that a drain would evict is on the node."""
     present = task.read_pods(deadline)
     daemon_sets = task.cluster.ask(read_daemon_sets, deadline)
     rules = DrainRules.of(task.policy.drain, daemon_sets, now=task.cluster.api.server_time())
@@ -276,7 +271,6 @@ def _why_rollback_unknown(facts: HostFacts | None) -> str:
 def _await_answer(
     context: NodeContext, host: SshHost, deadline: Deadline, why_not_sent: str
 ) -> BootFacts:
-    """`why_not_sent` is reported at the deadline, until there is another reason."""
     pace = ConnectionPace(context, host)
     while not deadline.expired:
         pace.pause(deadline)
@@ -337,8 +331,7 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 class _RequestInDoubt:
     """An earlier request to reboot that the host has perhaps not received.
 
-    A host that shuts down still answers in its old boot, so the request may be repeated, but the
-    node is not given up at once.
+    A host that shuts down still answers in its old boot, so the node is not given up at once.
     """
 
     context: NodeContext
@@ -351,7 +344,7 @@ class _RequestInDoubt:
     def repeat(self) -> str | None:
         """Return why another request is forbidden, or None.
 
-        The doubt may remain: the host was silent, or refused because it is going down.
+        The doubt may remain if the host is silent or going down.
         """
         try:
             result = _send_reboot_command(self.context, self.host, self.targets)
@@ -366,12 +359,10 @@ class _RequestInDoubt:
         except NodeFailure as error:
             # The host may be going down, so the node stays cordoned.
             raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
-        # None: the host has rebooted already.
         self.is_resolved = result is None or _is_accepted(result)
         return None
 
     def _raise_after_shutdown_time(self, error: DrainError | WithheldError) -> None:
-        """Wait until a host with the earlier request would be down."""
         if self.shutdown_deadline is None:
             seconds = min(_SHUTDOWN_SECONDS, self.context.policy.reboot_timeout / 2)
             self.shutdown_deadline = self.context.cluster.deadline(seconds)

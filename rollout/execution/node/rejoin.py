@@ -45,7 +45,6 @@ class AbsenceLimit:
     deadline: Deadline | None = None
 
     def check(self) -> None:
-        """`NodeRemovedError` if the Node has been gone for too long."""
         watched = self.context.watched
         is_absent = watched is not None and watched.is_absent
         if not is_absent:
@@ -89,7 +88,6 @@ def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Ph
 
 
 def mark_before_deletion(context: NodeContext, mark: str) -> str | None:
-    """None if unknown."""
     deleted = context.watched.last_seen if context.watched else None
     return deleted.annotations.get(mark) if deleted else None
 
@@ -121,7 +119,6 @@ def absence_seconds(timeout: float) -> float:
 
 
 def has_other_machine(context: NodeContext) -> bool:
-    """False if unknown."""
     planned = context.watched.last_seen if context.watched else None
     try:
         current = read_node(context.cluster.api, context.name)
@@ -133,7 +130,6 @@ def has_other_machine(context: NodeContext) -> bool:
 
 
 def _await_registered(context: NodeContext, progress: Progress) -> None:
-    """`NodeRemovedError` without a Node in the new boot in time."""
     timeout = context.policy.ready_timeout
     deadline = context.cluster.deadline(timeout)
     with watch_node(context.cluster, context.name, deadline) as view:

@@ -58,7 +58,6 @@ def _may_rescue_help(host: SshHost, failure: NodeFailure) -> bool:
 
 
 def _is_unreachable(error: SshError | None) -> bool:
-    """Whether nothing shows that the host is up."""
     if isinstance(error, SshBrokenError | SshStalledError):
         return False
     return isinstance(error, SshUnreachableError | SshTimeoutError)
@@ -67,7 +66,7 @@ def _is_unreachable(error: SshError | None) -> bool:
 def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: NodeFailure) -> str:
     """Return what to add to the failure if the host still does not come back.
 
-    If the rescue must not run, raises `failure` with the reason.
+    Raises `failure` with the reason if the rescue must not run.
     """
     try:
         check_still_drained(context, context.cluster.deadline())
@@ -96,7 +95,6 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 
 def _mark_rescued(task: NodeTask) -> None:
-    """`StepError` if the rescue must not run for this reboot."""
     # `patch_to_mark_rescued` runs again after a conflict or an outage.
     has_tried_to_write = False
 

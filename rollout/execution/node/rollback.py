@@ -27,7 +27,6 @@ _NOT_UNDONE = "its next reboot may boot its other version, because undoing the r
 
 
 def objection_to_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
-    """A rollback may only lead to the planned version."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None

@@ -1,5 +1,3 @@
-"""A node's host over SSH."""
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -72,7 +70,7 @@ class SshHost(Struct, frozen=True):
     endpoint: Host
     planned: PlannedNode
     shell: RememberingShell
-    # Seconds.
+    # In seconds.
     probe_timeout: float = 60.0
     # In a rollback, also chooses the other system.
     reboot_command: str = REBOOT_COMMAND
@@ -122,14 +120,12 @@ class RolloutHosts(Struct, frozen=True):
         return node in self.by_node
 
     def attending(self, nodes: Iterable[PlannedNode]) -> AbstractContextManager[None]:
-        """Let the executor prepare for these hosts until the exit."""
         hosts = [self.by_node[node.name] for node in nodes if node.name in self.by_node]
         return self.shell.attending(hosts)
 
     def start_early_observations(
         self, nodes: Sequence[PlannedNode], policy: Policy, now: float
     ) -> None:
-        """Only the first hosts of a wave."""
         names = [node.name for node in nodes if node.name in self.by_node]
         names = names[:_MOST_EARLY_OBSERVATIONS]
         observations = observe_all(
@@ -179,7 +175,7 @@ class BootReading(NamedTuple):
 def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading:
     """The boot may still be the old one.
 
-    `NodeFailure` if another machine answers, or one that may be another.
+    Raises `NodeFailure` if another machine may be answering.
     """
     timeout = min(_BOOT_SECONDS, max(1.0, seconds_left))
     try:
@@ -204,7 +200,6 @@ def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading
 
 
 def machine_difference(host: SshHost, boot: BootFacts) -> str:
-    """Empty if it is the planned machine."""
     expected = host.planned.machine_id
     if boot.machine_id == expected:
         return ""

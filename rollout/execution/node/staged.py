@@ -1,4 +1,4 @@
-"""What a host has staged now, and whether its node may be booted into it.
+"""What a host has staged now.
 
 A host may stage another version at any moment, even while its reboot is requested.
 """
@@ -32,7 +32,7 @@ def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: 
 
 
 def check_staged(context: NodeContext, detection: Detection) -> None:
-    """`WithheldError` if nothing is staged any more, or a forbidden version."""
+    """Raise `WithheldError` if nothing is staged any more, or a forbidden version."""
     if detection.unanswered:
         check_version(context, version=None)
         return
@@ -62,7 +62,6 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """`WithheldError` if the node may not boot the newly staged version."""
     objection = objection_to_target(context, detection.staged_version)
     if objection:
         raise WithheldError(finding=objection)

@@ -86,7 +86,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.set_phase_conditions(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # A refused node has not been cordoned, and is tried again.
+        # A refused node has not been cordoned.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -154,14 +154,12 @@ def _with_approved_version(context: NodeContext, progress: Progress) -> NodeCont
 
 
 def _unplanned_version(context: NodeContext, progress: Progress) -> str:
-    """Empty if the planned version was approved."""
     planned = context.planned.staged_version
     approved = _with_approved_version(context, progress).planned.staged_version
     return approved if approved != planned else ""
 
 
 def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Much may have changed since the plan."""
     context.check_may_act()
     _refuse_own_node(context, Outcome.SKIPPED)
     try:
@@ -216,7 +214,6 @@ def _check_same_machine_and_boot(context: NodeContext, facts: HostFacts) -> None
 
 
 def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
-    """Another machine's answer becomes a failure."""
     observation = host.observe(context.now)
     node = context.read_node()
     verified = verify_identities((node,), {node.name: observation})
@@ -243,7 +240,6 @@ def _approve_if_restaged(
 
 
 def _repeat_for_restaged(progress: Progress) -> Progress:
-    """`WithheldError` after too many staged updates."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host keeps staging other updates")
     # The terminations were reported before.
@@ -303,7 +299,6 @@ def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, ph
 
 
 def drain_or_withhold(task: NodeTask) -> LongestTerminations:
-    """`WithheldError` if pods have not completed in time."""
     try:
         return drain(task)
     except StillRunningError as error:
@@ -369,7 +364,6 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
-    """Raise `refilled` after too many times."""
     if progress.repeated_drains >= _MOST_REPEATED_DRAINS:
         raise refilled
     context.report_step(Phase.DRAINING, f"draining again: {refilled.message}")
@@ -418,7 +412,6 @@ def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _note_on_version(context: NodeContext, progress: Progress, ineffective_reboots: int) -> str:
-    """Empty unless reboots have not changed the version."""
     same_version = f"is still running {context.planned.running_version}"
     if ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS:
         release = f"rollout release --node {context.name}"

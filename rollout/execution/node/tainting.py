@@ -30,8 +30,6 @@ REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 
 class Tainting(Struct, frozen=True):
-    """A node left to a later run is marked as deferred, and may keep the taint."""
-
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
@@ -60,7 +58,6 @@ class Tainting(Struct, frozen=True):
             self.clear({*waiting, *others} - keep_tainted)
 
     def mark_deferred(self, name: str, by: str, *, taint: bool) -> None:
-        """Failures are only reported."""
         at = timestamp(self.report.now)
         reason_by_node = self._change_nodes(
             (name,), lambda node: deferral_patch(node, by, at, taint=taint)
@@ -106,7 +103,6 @@ class Tainting(Struct, frozen=True):
             return {node.name: why for node, why in zip(to_change, reasons, strict=True) if why}
 
     def _try_write(self, node: Node, change: Change, deadline: Deadline) -> str:
-        """Empty if the change did not fail."""
         try:
             write_node(self.cluster, self.check_may_act, node.name, change, within=deadline)
         except (FencedError, ApiNotFoundError):

@@ -1,8 +1,8 @@
 """The transition table of a node's update.
 
 The phase is written on the Node, so a crash leaves enough to continue. `draining` and `rebooting`
-are written before they begin, the others once they are reached. A `pending` node may be marked,
-because it is about to be cordoned. A `failed` one stays cordoned.
+are written before they begin, the others once they are reached. A `pending` node may be marked
+before its cordon. A `failed` one stays cordoned.
 
 1. Only the edge `proven` leads to done, and only after `booted` and `ready`.
 2. Only drained nodes are rebooted. The edge `taken-up-rebooting` is for hosts that have rebooted by

@@ -16,10 +16,7 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 
 @dataclass(slots=True)
 class WatchedNode:
-    """Everything is unknown before the first read.
-
-    A deleted Node may be registered again with another UID.
-    """
+    """A deleted Node may be registered again with another UID."""
 
     view: LiveView[Node]
     # Of the planned Node; empty if unknown.
@@ -68,7 +65,6 @@ class WatchedNode:
         return next(filter(self._is_planned, self._nodes()), None)
 
     def _nodes(self) -> tuple[Node, ...]:
-        """Also notes the planned Node as last seen."""
         nodes = self.view.items()
         self.last_seen = next(filter(self._is_planned, nodes), self.last_seen)
         return nodes
