@@ -26,8 +26,6 @@ def rewrite(
     read: Callable[[ClusterApi, str], Stored[T]],
     change: Callable[[T], T],
 ) -> T:
-    """After a conflict, `change` runs again. Raises `ApiError`."""
-
     def attempt() -> T:
         before = read(api, document.namespace)
         changed = change(before.content)

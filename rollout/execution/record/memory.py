@@ -51,8 +51,6 @@ _WRITE_SECONDS = 30.0
 def change_memory(
     api: ClusterApi, namespace: str, change: Change, *, replace_unreadable: bool = False
 ) -> Memory:
-    """`ApiError` if the memory is unreadable, unless `replace_unreadable`."""
-
     def change_readable(memory: Memory) -> Memory:
         if not memory.why_unreadable:
             return change(memory)
@@ -73,7 +71,7 @@ def require_readable_memory(memory: Memory) -> None:
 
 
 def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
-    """Find out by a dry run; `ApiUnavailableError` in an outage."""
+    """Return why a dry run fails; raises `ApiUnavailableError` in an outage."""
     try:
         memory = read_stored_memory(api, namespace).content
     except ApiUnavailableError:
@@ -87,8 +85,6 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class _EndNote:
-    """A `Change` that adds the end of a node."""
-
     ended: EndedNode
     now: datetime
     # Someone may have released the version meanwhile.
@@ -104,7 +100,7 @@ class RunMemory:
     """The memory as one rollout reads and writes it, from many threads.
 
     A version is held after it has failed on too many nodes, or because someone holds it: nodes that
-    would boot it do not start. Pending changes are those whose write has failed.
+    would boot it do not start.
     """
 
     cluster: PatientApi
@@ -113,7 +109,7 @@ class RunMemory:
     run_id: str
     namespace: str
     failure_limit: int
-    # Start nodes despite held versions, as the retried ones always do.
+    # Start nodes despite held versions, as retried nodes always do.
     include_held: bool
     retried: frozenset[str] = frozenset()
     # Start nodes only while the memory is writable.
@@ -123,7 +119,7 @@ class RunMemory:
     newly_held: tuple[str, ...] = ()
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _pending: list[Change] = field(default_factory=list)
-    # The memory with the pending changes.
+    # The memory with the changes whose write has failed.
     _seen: Memory = NO_MEMORY
     _seen_at: float = float("-inf")
     _needs_fresh_read: bool = False
@@ -197,7 +193,6 @@ class RunMemory:
             self.report.tell(VersionHeld(self.report.now, version, (), cause_of(why_held_now)))
 
     def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """`report_held` reports a version that this holds."""
         version = planned.staged_version
         ended = EndedNode(
             node=planned.name,

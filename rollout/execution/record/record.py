@@ -199,7 +199,7 @@ def _check_keys(config_map: _ConfigMap) -> None:
 
 
 def _decode_last_wave(config_map: _ConfigMap) -> _StoredWave:
-    # Without this health, the next wave would not wait for workloads.
+    # Without its health, the next wave would not wait for workloads.
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except DECODE_ERRORS as error:
@@ -251,8 +251,8 @@ _UNDO = "Undo what it began and remove its record: rollout abort."
 class RunRecord:
     """Writes the record of this rollout.
 
-    An ended record of another rollout is replaced only when the first node starts, so a rollout
-    that starts no node leaves it in place. Until then, the new record is deferred.
+    An ended record of another rollout is replaced only when the first node starts: until then, the
+    new record is deferred.
     """
 
     cluster: PatientApi
@@ -263,7 +263,6 @@ class RunRecord:
     _last_wave: int = field(default=0, init=False)
 
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
-        """`BlockedError` if another rollout is unfinished or not understood."""
         body = self._body(plan, holder)
         compare_and_swap(lambda: self._create_or_defer(body, plan.plan_id), self.document.origin)
 
@@ -317,10 +316,7 @@ class RunRecord:
             )
 
     def take_up(self, run_id: str, timeouts_from: Policy) -> None:
-        """Mark the record as unfinished again; `LockedError` if it is another rollout's.
-
-        Of the stored policy, only the timeouts are replaced.
-        """
+        """Mark the record as unfinished again. Of the stored policy, only timeouts are replaced."""
         stored = self._read_stored()
         if stored is None or stored.problem or stored.plan is None or stored.run_id != run_id:
             raise LockedError(
@@ -337,7 +333,7 @@ class RunRecord:
     def store_health(self, wave: int, health: Health) -> None:
         """A process that continues after a crash needs this health.
 
-        Failed writes are ignored. If it is too large, only the wave's number is written.
+        Failed writes are ignored. If the health is too large, only the wave's number is written.
         """
         self._last_wave = wave
         encoded = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))
@@ -350,7 +346,7 @@ class RunRecord:
         return msgspec.json.encode(_StoredWave(wave=self._last_wave))
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
-        """Remove the record if `complete`, else mark it; errors are only reported."""
+        """Errors are only reported."""
         if self._deferred is not None:
             # No wave has begun: the stored record is another rollout's.
             return
@@ -363,7 +359,6 @@ class RunRecord:
             self.notice(f"warning: {outcome}: {removal_error.message}")
 
     def _mark_ended(self, *, stopped: bool) -> bool:
-        """Return whether the record is marked as ended now."""
         try:
             self._write_state(ended=True, stopped=stopped)
         except ApiNotFoundError:
@@ -386,8 +381,6 @@ class RunRecord:
     def _write_state(
         self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None
     ) -> None:
-        """A `plan` replaces the stored one."""
-
         def change(body: dict[str, Any]) -> None:
             annotations = dict(body["metadata"].get("annotations") or {})
             # An earlier process may have set it.
@@ -456,7 +449,6 @@ def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
 
 
 def _plan_data(document: bytes) -> dict[str, dict[str, str]]:
-    """A large plan is packed."""
     if len(document) <= _MOST_PLAIN:
         return {"data": {PLAN_KEY: document.decode()}}
     packed = gzip.compress(document, mtime=0)

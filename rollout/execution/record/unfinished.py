@@ -85,13 +85,11 @@ class Unfinished(Struct, frozen=True):
 
     @property
     def blocks_others(self) -> bool:
-        """Whether it must be resumed or aborted before another rollout."""
         has_node_in_flight = bool(self.in_flight or self.unclear)
         return has_node_in_flight or not self.record.ended or self.is_garbled
 
     @property
     def was_stopped(self) -> bool:
-        """Whether a requested stop kept nodes from starting."""
         return self.record.stopped and bool(self.untouched_nodes)
 
     @property
@@ -122,7 +120,7 @@ class RunState(StrEnum):
 
 
 def run_state(unfinished: Unfinished, *, alive: bool | None) -> RunState:
-    """`alive`: whether a living process holds the lock; None if unknown."""
+    """None if it is unknown whether a living process holds the lock."""
     if alive:
         return RunState.RUNNING
     if not unfinished.blocks_others:
@@ -139,7 +137,6 @@ def read_unfinished(
 def assess(
     record: StoredRecord | None, nodes: Iterable[Node], *, include_deferred: bool = False
 ) -> Unfinished | None:
-    """A deferred node's soft taint counts only if `include_deferred`."""
     present = {node.name: node for node in nodes}
     plan = record.plan if record is not None else None
     planned = {node.name: node for node in plan.nodes} if plan is not None else {}
@@ -238,7 +235,6 @@ def _record_from_marks(
 
 
 def _outcomes(nodes: Iterable[Node], run_id: str) -> Mapping[str, str]:
-    """Nodes returned by an abort do not count."""
     outcomes = {}
     for node in nodes:
         result = last_result(node)
@@ -290,10 +286,7 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
 def find_stranded(
     unfinished: Unfinished, marked: Iterable[MarkedNode], nodes_with_host: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return a result for each node that cannot be continued.
-
-    A node needs a host and, in flight, a place in the record's plan.
-    """
+    """A node needs a host and, in flight, a place in the record's plan."""
     results = []
     for name, why in unfinished.unclear.items():
         hint = UNCLEAR_HINT.format(name=name)

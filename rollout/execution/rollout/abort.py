@@ -57,7 +57,7 @@ def abort(
     wait: float,
     stop: GracefulStop | None = None,
 ) -> Aborted:
-    """Take the lock, and undo any rollout; `FencedError` if the lock is lost.
+    """Take the lock, and undo any rollout.
 
     `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes as
     they are; before the lock is held, it raises `InterruptedRunError`.
@@ -199,7 +199,6 @@ class _Undoing(Struct, frozen=True):
             )
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
-        """A node that cannot be returned is left cordoned, and the result says why."""
         task = self._task_of(marked, report, policy)
         result = NodeResult(
             node=task.name,
@@ -241,7 +240,6 @@ class _Undoing(Struct, frozen=True):
         )
 
     def _read_version(self, task: NodeTask) -> str:
-        """Empty if unknown."""
         if task.read_node().boot_id == task.planned.boot_id:
             return task.planned.running_version
         if task.name not in self.hosts:
@@ -250,10 +248,7 @@ class _Undoing(Struct, frozen=True):
         return boot.running_version if boot else ""
 
     def _wait_until_safe(self, task: NodeTask) -> None:
-        """Return once the node is Ready in another boot, or has stayed in the old one.
-
-        `StepError` if neither is sure in time.
-        """
+        """Wait until the node is Ready in another boot, or has stayed in the old one."""
         deadline = self.cluster.deadline(self.wait)
         was_host_silent = False
         is_time_over = False
@@ -280,7 +275,6 @@ class _Undoing(Struct, frozen=True):
                 self._check_stop()
 
     def _undo_rollback(self, task: NodeTask) -> None:
-        """`StepError` if the host may still roll back at its next reboot."""
         was_rollback = Source.ROLLBACK in task.planned.detected_by
         if not was_rollback or task.name not in self.hosts:
             return

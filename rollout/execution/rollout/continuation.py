@@ -73,7 +73,6 @@ def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[st
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
-    """Whether as many nodes have failed as --max-failures allows."""
     plan = unfinished.record.plan
     # Without a plan, the limit is unknown, so one failure is enough.
     limit = 1
@@ -83,7 +82,6 @@ def has_failed_enough(unfinished: Unfinished) -> bool:
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
-    """Nodes never started, and for a retry also failed nodes in service."""
     nodes = {node.name for node in unfinished.untouched_nodes}
     if retry_failed:
         nodes.update(unfinished.failed_in_service)
@@ -114,7 +112,6 @@ def plan_continuation(
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """A marked node is taken up if it can be continued, else it is stranded."""
     marked = unfinished.in_flight
     if retry_failed:
         marked += unfinished.failed
@@ -203,7 +200,6 @@ def _inheritance(
 def _count_ended_waves(
     unfinished: Unfinished, taken_up: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
-    """The next wave is numbered after these."""
     ended_waves = unfinished.record.last_wave
     is_last_wave_continued = any(entry in unfinished.in_flight for entry in taken_up)
     if is_last_wave_continued:
@@ -231,7 +227,6 @@ def _failure(name: str, outcome: Outcome, end: str) -> NotDone:
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """Earlier failures count toward the `limit` of this process."""
     if retry_failed:
         return 0
     failures = _count_all_failures(unfinished)
@@ -253,7 +248,6 @@ class _PoolProgress(Struct, frozen=True):
     started_workers: int = 0
 
     def remaining_pool(self, pool: Pool, rules: Policy) -> Pool:
-        """Percentages become numbers, and started canaries are left out."""
         limit = pool.max_unavailable
         return replace(
             pool,
@@ -323,7 +317,6 @@ def _progress_of_pools(
 def _pools_of_started_nodes(
     unfinished: Unfinished, snapshot: ClusterSnapshot, pools: Pools
 ) -> Mapping[str, str]:
-    """The planned pool comes before the node's labels."""
     labels = {node.name: node.labels for node in snapshot.nodes}
     planned_pools = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
     pool_by_node = dict[str, str]()

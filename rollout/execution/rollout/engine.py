@@ -1,5 +1,3 @@
-"""Runs nodes for waves, rolling parts and FleetLock slots."""
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct, field
@@ -52,7 +50,7 @@ class Engine(Struct, frozen=True, kw_only=True):
         taken_up_run_id: str | None,
         own_node: OwnNode | None = None,
     ) -> NodeResult:
-        """Run the node's `steps`, one for each phase but the last.
+        """`steps` has a step for each phase but the last.
 
         `taken_up_run_id` is in an earlier process's marks. This process runs on `own_node`.
         """

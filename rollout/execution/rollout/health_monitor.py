@@ -1,7 +1,4 @@
-"""Waits until the cluster has settled.
-
-It has settled when workloads and nodes are as healthy as before a wave or a node.
-"""
+"""Waits until workloads and nodes are as healthy as before a wave or a node."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +17,7 @@ from rollout.model.text import listed
 from rollout.ports import ClusterApi
 from rollout.wording import text
 
-# A pause is so many times the reading before it.
+# A pause is this many times as long as the reading before it.
 _PAUSE_PER_READING = 10.0
 _SHORTEST_PAUSE = 0.2
 _LONGEST_PAUSE = 1.0
@@ -34,7 +31,7 @@ class NodeBaseline(Struct, frozen=True):
 
 
 class ReadinessSnapshot(Struct, frozen=True):
-    """The cluster at one moment, read as far as needed.
+    """The cluster at one moment.
 
     Nodes expected to be away, and pods evicted from nodes in flight, are not missed.
     """
@@ -51,7 +48,6 @@ class ReadinessSnapshot(Struct, frozen=True):
         expected_away: frozenset[str],
         in_flight: Mapping[str, NodeBaseline],
     ) -> str:
-        """Empty if nothing is worse than in the baseline."""
         shortages = self.find_shortages(baseline.health.workloads.values(), in_flight)
         expected_ready = baseline.health.ready_nodes - expected_away
         return self.describe_missing(shortages.values(), expected_ready)
@@ -68,7 +64,6 @@ class ReadinessSnapshot(Struct, frozen=True):
         return shortages
 
     def describe_missing(self, shortages: Iterable[str], expected_ready: frozenset[str]) -> str:
-        """What `gates.healthy` reports comes last; empty if nothing is missing."""
         unready = sorted(expected_ready & self.unready_nodes)
         nodes = [f"node {name} is no longer Ready" for name in unready]
         missing = listed([*shortages, *nodes], _NAMED)

@@ -1,5 +1,3 @@
-"""Results of a rollout, an abort and a rehearsal."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,7 +99,7 @@ class Inheritance(Struct, frozen=True):
     health: Health | None = None
     failures: int = 0
     failed: tuple[NotDone, ...] = ()
-    # Of nodes that were started, but cannot be continued.
+    # Of started nodes that cannot be continued.
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
     # Nodes never started, and left out by the new plan.

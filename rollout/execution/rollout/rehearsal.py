@@ -51,7 +51,7 @@ def _rehearse_node(
     objections = list[str]()
     for attempt in refused:
         if _is_warned_of(WarningKind.BUDGET_MANAGED, node, attempt.budget, plan):
-            # The budget opens when its controller moves the pod.
+            # The controller opens the budget when it moves the pod.
             continue
         objection = attempt.message
         if _is_warned_of(WarningKind.BUDGET_RESTART, node, attempt.budget, plan):

@@ -191,7 +191,6 @@ class Rollout(Struct, frozen=True):
         return any(node.name in self.inherited.taken_up for node in wave.nodes)
 
     def _wait_after_interruption(self) -> Finding | None:
-        """Wait until the cluster has settled after an interrupted wave."""
         health_before = self.inherited.health
         waves = self.plan.waves
         if health_before is None or not waves:
@@ -251,7 +250,6 @@ class Rollout(Struct, frozen=True):
             self.record.store_health(wave, health)
 
     def _wait_and_soak(self, wave: Wave, health_before: Health) -> Finding | None:
-        """Do neither if no node was started; return why no wave may follow."""
         finished = {result.node for result in self.ledger.finished}
         has_started_node = any(node.name in finished for node in wave.nodes)
         if not has_started_node:
@@ -289,10 +287,7 @@ class Rollout(Struct, frozen=True):
         blamed_wave: int = 0,
         prepare_next: Callable[[], None] = lambda: None,
     ) -> Unsettled | None:
-        """Return what is still missing after the timeout.
-
-        `blamed_wave` is 0 if unknown.
-        """
+        """`blamed_wave` is 0 if unknown."""
         missing = self.engine.health_monitor.wait_until_settled(
             health_before,
             wave_index,
@@ -387,7 +382,7 @@ class Rollout(Struct, frozen=True):
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
-            # Only removes an earlier process's taints.
+            # This only removes an earlier process's taints.
             return self.tainting.while_waiting(waiting=(), others=planned | excluded.keys())
         waiting = planned - self.inherited.taken_up.keys()
         for name, reason in excluded.items():
