@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
-from rollout.model.text import printable, shortened
+from rollout.model.text import joined, printable, shortened
 from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import policy_document
@@ -79,8 +79,14 @@ def _time_until(then: datetime, now: datetime) -> str:
 
 
 POOL = "[[pool]]"
+_TABLE_HEADERS = {
+    "pools": POOL,
+    "drain.critical": "[[critical]]",
+    "gates.healthy": "[[gates.healthy]]",
+}
 # By the path in the policy: rules not written as `--` and their name.
 _KEY_OR_FLAG = {
+    **_TABLE_HEADERS,
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
     "gates.windows.freezes": "gates.freeze",
@@ -118,18 +124,21 @@ _KEY_OR_FLAG = {
 }
 # Older versions did not set the taint.
 _DEFAULT_POLICY = Policy(prefer_no_schedule_taint=True)
-_TABLE_HEADERS = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
 _SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 
 def changed_rules(policy: Mapping[str, object]) -> str:
-    defaults = dict(flat_rules(policy_document(_DEFAULT_POLICY)))
+    defaults = dict(_flat_values(policy_document(_DEFAULT_POLICY)))
     changed = []
-    for flag, value in flat_rules(policy):
+    unknown = []
+    for path, value in _flat_values(policy):
+        if path not in defaults and path not in _TABLE_HEADERS:
+            unknown.append(f"{path} {_value_or_none(value)}")
         # Earlier documents have counts as text.
-        if str(defaults.get(flag)) != str(value):
-            changed.append(_as_flag(flag, value))
-    return printable(", ".join(changed))
+        elif str(defaults.get(path)) != str(value):
+            changed.append(_as_flag(_key_or_flag(path), value))
+    unknown_rules = f"unknown to this version of rollout: {', '.join(unknown)}" if unknown else ""
+    return printable(joined("; ", ", ".join(changed), unknown_rules))
 
 
 def value_text(value: object) -> str:
@@ -145,24 +154,39 @@ def _as_flag(flag: str, value: object) -> str:
         return f"--no-{flag.removeprefix('--')}" if flag.startswith("--") else f"{flag}=false"
     if value is True:
         return flag
-    return f"{flag} {value_text(value) or 'none'}"
+    return f"{flag} {_value_or_none(value)}"
 
 
-def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _value_or_none(value: object) -> str:
+    return value_text(value) or "none"
+
+
+def flat_rules(policy: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """Yield `--canary`, 2 and, for a whole table, `[[pool]]`, `db, role=db`.
 
-    `prefix` is a path such as `gates.windows.`.
+    `policy` has only rules that this version knows.
     """
+    for path, value in _flat_values(policy):
+        yield _key_or_flag(path), value
+
+
+def _key_or_flag(path: str) -> str:
+    name = path.rpartition(".")[-1]
+    return _KEY_OR_FLAG.get(path, f"--{name.replace('_', '-')}")
+
+
+def _flat_values(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield `gates.windows.wait`, True and, for a whole table, `pools`, `db, role=db`."""
     for name, value in rules.items():
+        path = f"{prefix}{name}"
         if isinstance(value, dict):
-            yield from flat_rules(value, f"{prefix}{name}.")
-        elif name in _TABLE_HEADERS and isinstance(value, list | tuple):
+            yield from _flat_values(value, f"{path}.")
+        elif path in _TABLE_HEADERS and isinstance(value, list | tuple):
             for table in value:
                 if isinstance(table, dict):
-                    yield _TABLE_HEADERS[name], _table_text(table)
+                    yield path, _table_text(table)
         else:
-            usual_flag = f"--{name.replace('_', '-')}"
-            yield _KEY_OR_FLAG.get(prefix + name, usual_flag), value
+            yield path, value
 
 
 def _table_text(table: Mapping[str, object]) -> str:

@@ -95,3 +95,20 @@ def test_what_was_changed_reads_as_it_was_written() -> None:
 
 def test_a_count_in_an_earlier_journal_is_text_and_no_change() -> None:
     assert changed_rules({"max_failures": "1", "max_unavailable": "3"}) == "--max-unavailable 3"
+
+
+def test_rules_of_another_version_are_not_shown_as_flags() -> None:
+    """Nor is a rule that has only the name of a flag."""
+    policy = {
+        "max_unavailable": 3,
+        "kured_lock": True,
+        "drain": {"force": True, "slow_start": "5m"},
+        "gates": {"force": False},
+    }
+    assert changed_rules(policy) == (
+        "--max-unavailable 3, --force; unknown to this version of rollout: kured_lock yes,"
+        " drain.slow_start 5m, gates.force no"
+    )
+    assert (
+        changed_rules({"kured_lock": None}) == "unknown to this version of rollout: kured_lock none"
+    )
