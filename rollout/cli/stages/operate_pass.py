@@ -63,7 +63,9 @@ _NOTIFY_OF_WAITING_AFTER = timedelta(days=1)
 
 class _Course(Enum):
     RESUME = auto()
-    LEAVE = auto()
+    LEAVE_TO_PERSON = auto()
+    # Of nodes of a FleetLock server or an aborted rollout, which have no record.
+    AWAIT_RETURN = auto()
     # By a new rollout, if nodes may start.
     REPLACE = auto()
 
@@ -87,8 +89,12 @@ class Pass(Struct, frozen=True):
         if unfinished:
             unfinished = self._with_stricter_rules(unfinished, nodes)
             course = self._choose_course(unfinished, nodes)
-            if course is _Course.LEAVE:
-                return self._leave_to_others(unfinished)
+            if course is _Course.LEAVE_TO_PERSON:
+                why = "someone started it with apply, so operate does not continue it"
+                return self._skip_for(unfinished, why)
+            if course is _Course.AWAIT_RETURN:
+                why = "operate takes on no nodes until these are returned to service"
+                return self._skip_for(unfinished, why)
             if course is _Course.RESUME:
                 result = self._resume_rollout(unfinished)
                 if not result.complete or self.stop.is_due:
@@ -101,35 +107,29 @@ class Pass(Struct, frozen=True):
         return self._exit_code(self._start_rollout())
 
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
-        """Raise `BlockedError` for a garbled or lost record that is needed.
-
-        The record has the plan. `unclear` nodes have marks that are not understood.
-        """
-        needs_no_record = is_of_fleetlock(unfinished) or unfinished.is_aborted
-        is_record_lost = unfinished.record.is_missing and not needs_no_record
-        lacks_needed_record = is_record_lost and unfinished.blocks_others
-        if unfinished.is_garbled or lacks_needed_record:
+        """Raise `BlockedError` if a needed record, which has the plan, is garbled or lost."""
+        has_work = unfinished.blocks_others or _has_waiting_nodes(unfinished, nodes)
+        if not has_work:
+            return _Course.REPLACE
+        has_no_record = is_of_fleetlock(unfinished) or unfinished.is_aborted
+        if has_no_record:
+            return _Course.AWAIT_RETURN
+        if unfinished.record.problem:
             raise BlockedError(
                 unfinished_heading(unfinished), hint=f"{commands_clause(unfinished)}."
             )
-        has_work = unfinished.blocks_others or _has_waiting_nodes(unfinished, nodes)
         # Only a person starts a rollback, whatever the record says.
         is_own = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_own:
-            may_be_in_progress = has_work and may_have_begun(unfinished.run_id, nodes)
-            return _Course.LEAVE if may_be_in_progress else _Course.REPLACE
+            may_have_started = may_have_begun(unfinished.run_id, nodes)
+            return _Course.LEAVE_TO_PERSON if may_have_started else _Course.REPLACE
+        # `unclear` nodes have marks that are not understood.
         has_started_nodes = unfinished.in_flight or unfinished.unclear
         # Started nodes are finished even outside of windows.
-        if has_started_nodes:
-            return _Course.RESUME
-        may_start_nodes = has_work and self._why_none_may_start() is None
-        return _Course.RESUME if may_start_nodes else _Course.REPLACE
+        may_continue = has_started_nodes or self._why_none_may_start() is None
+        return _Course.RESUME if may_continue else _Course.REPLACE
 
-    def _leave_to_others(self, unfinished: Unfinished) -> ExitCode:
-        why = "someone started it with apply, so operate does not continue it"
-        is_of_fleetlock_or_aborted = unfinished.record.is_missing
-        if is_of_fleetlock_or_aborted:
-            why = "operate takes on no nodes until these are returned to service"
+    def _skip_for(self, unfinished: Unfinished, why: str) -> ExitCode:
         reason = f"{unfinished_heading(unfinished)}; {why}: {commands_clause(unfinished)}"
         self._notify_of_waiting(unfinished, reason)
         return self._forecast_and_skip(reason)
