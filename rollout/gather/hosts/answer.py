@@ -17,19 +17,17 @@ _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _QUOTED = re.compile(r"""(['"])(.*)\1""")
 
 
-# Output by section.
 Sections = Mapping[str, str]
 
 
 def split_sections(text: str) -> Sections:
     """Return the text after each marker line, by name.
 
-    A probe is a shell script, which prints a marker before each command's output.
+    A probe prints a marker before each command's output.
     """
     contents = defaultdict[str, str](str)
     if "\r" in text:
         text = "\n".join(line.rstrip("\r") for line in text.split("\n"))
-    # A login shell's output, then names and texts in turn.
     _login_output, *parts = _MARKED.split(text)
     names = parts[::2]
     texts = parts[1::2]

@@ -1,7 +1,4 @@
-"""Reads bootc's booted, staged and kept images.
-
-Its BootcHost is org.containers.bootc/v1 or v1alpha1.
-"""
+"""Reads bootc's booted, staged and kept images (org.containers.bootc/v1 or v1alpha1)."""
 
 import re
 
@@ -41,10 +38,7 @@ class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def next_entry(self) -> _Entry | None:
-        """None if the booted one boots again.
-
-        A staged entry comes first, even if a rollback is queued.
-        """
+        """None if the booted one boots again. A staged entry comes before a rollback."""
         if self.staged:
             return self.staged
         return self.rollback if self.rollback_queued else None
@@ -73,7 +67,6 @@ def _sign_of_status(status: _HostStatus) -> Sign:
     if booted is None:
         detail = "the host is not booted from a bootc image"
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, detail)
-    # What a rollback would boot.
     fallback = _valid_image(status.rollback)
     current = Sign(
         Source.BOOTC,

@@ -88,7 +88,6 @@ def _host_from_node(node: Node, defaults: SshDefaults) -> Host:
 
 
 def _usable_address(node: Node) -> str:
-    """Return the address of the preferred type, or empty."""
     for kind in _ADDRESS_TYPES:
         for address in node.addresses:
             if address.type == kind and is_address_or_name(address.address):
@@ -102,7 +101,6 @@ def _nodes_by_unique_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str
 
 
 def _nodes_by_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Group (node, value) pairs by value, without empty ones."""
     nodes_by_value: defaultdict[str, set[str]] = defaultdict(set)
     for name, value in pairs:
         if value:
@@ -115,8 +113,7 @@ def verify_identities(
 ) -> Mapping[str, HostObservation]:
     """Replace answers that may be of another machine by failures.
 
-    The Node and its host must report the same boot ID. `nodes` must be all Nodes, because another's
-    machine may have answered.
+    `nodes` must be all Nodes, because another's machine may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
@@ -147,7 +144,6 @@ def verify_identities(
 
 
 def with_annotation_sign(facts: HostFacts, node: Node) -> HostFacts:
-    """Add the Node's annotation, if it is a source."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))

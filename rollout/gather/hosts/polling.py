@@ -128,7 +128,7 @@ T = TypeVar("T")
 def ask_in_threads(
     hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
 ) -> Generator[tuple[str, T | SshError]]:
-    """Ask side by side; yield answers or failures by node as they arrive.
+    """Yield answers or failures by node as they arrive.
 
     Closing the generator does not wait for the hosts.
     """

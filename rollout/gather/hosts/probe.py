@@ -73,7 +73,6 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
-    """Return the version, which distributions keep under different keys."""
     for key in _VERSION_KEYS:
         running = version_or_empty(os_release.get(key, ""))
         if running:
@@ -237,7 +236,6 @@ def _only_stages(section: str) -> bool:
 
 
 def _last_values(text: str) -> Mapping[str, str]:
-    """The last value of a key counts."""
     lines = (line.partition("=") for line in text.splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
 

@@ -1,8 +1,8 @@
 """The fixed commands, in POSIX sh, that run on hosts.
 
 Only the operator's `detect.command` is inserted. A marker on both stdout and stderr begins each
-section, to tell tools' errors apart. update_engine comes last, with a timeout: without a bus its
-client tries for 40 seconds.
+section, to tell tools' errors apart. update_engine comes last: without a bus its client tries for
+40 seconds.
 """
 
 import shlex
@@ -27,7 +27,6 @@ _INHIBITORS_CALL = (
 )
 # apt merges its files, and spells booleans alike.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
-# Units that may reboot their host.
 LOCKSMITHD = "locksmithd"
 REBOOTMGR = "rebootmgr"
 BOOTC_TIMER = "bootc-fetch-apply-updates.timer"
@@ -162,8 +161,7 @@ mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
 """.strip()
 
-# The version on Flatcar's other USR partition. The read-only mount has its own namespace, and ends
-# with the command.
+# The version on Flatcar's other USR partition. The read-only mount ends with the command.
 READ_OTHER_SLOT = (
     "prefs=/var/lib/update_engine/prefs;"
     ' echo "NEXT_OPERATION=$(cat $prefs/update-state-next-operation 2>/dev/null)";'
@@ -224,8 +222,6 @@ exit 0
 
 
 class Probe(Struct, frozen=True):
-    """A shell script of sections."""
-
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
     # Also for what only doctor needs.

@@ -29,8 +29,7 @@ from rollout.model.tool_output import last_line
 
 _DEVICE = re.compile(r"/dev/[0-9A-Za-z/_.-]{1,60}")
 _NO_RELEASE = "it has no os-release"
-# Written operations or failed updates: part of the other partition may be overwritten, although its
-# flags change last.
+# With written operations or failed updates, part of the other partition may be overwritten.
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
 # Before a download, update_engine writes the other partition.
@@ -114,7 +113,6 @@ def _why_partition_unusable(
 
 
 def _sign_of_image(image: Sign, running: str) -> Sign:
-    """`image` is bootc's own sign."""
     if image.answer is SourceAnswer.NONE:
         return _sign(SourceAnswer.NONE, image.detail)
     # A rollback may be queued already.
@@ -175,7 +173,7 @@ def _sign_of_two_deployments(
 
 
 def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeployment | None:
-    """Return what `rpm-ostree rollback` boots, or has queued; or None."""
+    """Return what `rpm-ostree rollback` boots, or has queued."""
     # In the boot menu's order.
     first, *others = deployments
     has_queued = not first.booted
@@ -185,7 +183,7 @@ def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeploymen
 
 
 def _sign_of_version(running: str, earlier_version: str, *, booted: str, target: str) -> Sign:
-    """Return `NEEDED` only for an earlier version than the running one.
+    """Return `NEEDED` only for an earlier version.
 
     `booted` and `target` are partitions, images or checksums.
     """
@@ -214,5 +212,4 @@ def _is_later_version(one: str, other: str) -> bool:
 
 
 def _sign(answer: SourceAnswer, detail: str, booted: str = "") -> Sign:
-    """Return the sign of a host that is not rolled back."""
     return Sign(Source.ROLLBACK, answer, detail, current=booted)

@@ -23,7 +23,6 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
     refused = [
         command for command, status in statuses.items() if status or wants_password(rules, command)
     ]
-    # `bootc rollback` and `rpm-ostree rollback`.
     rollbacks = [command for command in statuses if command.endswith(" rollback")]
     may_use_one = any(command not in refused for command in rollbacks)
     if may_use_one:

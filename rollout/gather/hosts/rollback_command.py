@@ -1,7 +1,6 @@
 """The fixed commands that choose which of two images boots next.
 
-They may run any number of times: a swap runs only if the wanted system is not next already. Of two
-tools, the one that made the booted system is used.
+They may run any number of times: a swap runs only if the wanted system is not next already.
 """
 
 _FIRST = "rpm-ostree status --jsonpath='$.deployments[0].{field}'"
@@ -87,7 +86,6 @@ boot_running
 
 
 def rollback_command(reboot: str) -> str:
-    """Choose the other system and reboot at once."""
     return f"{_BOOT_OTHER}\nboot_other && {{\n{reboot}\n}}"
 
 

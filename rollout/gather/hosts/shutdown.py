@@ -56,7 +56,6 @@ def _unescape(text: str) -> str:
         is_control_character = letter in b"abfnrtv"
         return b" " if is_control_character else letter
 
-    # The bytes are UTF-8.
     decoded_text = _ESCAPES.sub(decode_escape, text.encode(errors="replace"))
     return excerpt(decoded_text.decode(errors="replace"), 60)
 

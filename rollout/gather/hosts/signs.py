@@ -164,7 +164,6 @@ def _reboot_required_sign(stdout: Sections, stderr: Sections) -> Sign:
     if answer == SourceAnswer.NOT_NEEDED:
         return Sign(source, SourceAnswer.NOT_NEEDED, "no /run/reboot-required")
     lines = stdout.get("reboot-required-packages", "").split("\n")
-    # It may name a package several times.
     distinct_lines = dict.fromkeys(lines)
     packages = [excerpt(line, _LONGEST_EXCERPT) for line in distinct_lines if line.strip()]
     because = f" for {shortened(packages, _MOST_PACKAGES)}" if packages else ""

@@ -18,8 +18,6 @@ _LONGEST_COMMAND = 256
 
 
 class SudoProblem(StrEnum):
-    """Parts of messages."""
-
     NOT_IN_SUDOERS = "the user is not in the sudoers file"
     NO_TERMINAL = "sudo wants a terminal (requiretty)"
     PASSWORD = "sudo asks for a password, or has no rule for the user"  # noqa: S105
@@ -43,7 +41,6 @@ _PROBLEM_PATTERNS = (
     ),
 )
 _RULE_FIX = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: {commands}"
-# Other problems need a rule.
 _FIXES: Mapping[SudoProblem | None, str] = {
     SudoProblem.NO_TERMINAL: (
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
@@ -59,7 +56,6 @@ _FIXES: Mapping[SudoProblem | None, str] = {
 
 
 def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
-    """Return how to allow the commands, as written in sudoers."""
     fix = _FIXES.get(problem, _RULE_FIX)
     return fix.format(user=user, commands=commands)
 
@@ -85,10 +81,7 @@ def describe_problem(problem: SudoProblem | None, stderr: str) -> str:
 
 
 def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr: str) -> str:
-    """Say why sudo does not run the command.
-
-    `stderr` is empty if only sudo's rules say that it wants a password.
-    """
+    """`stderr` is empty if only sudo's rules say that it wants a password."""
     cause = describe_problem(problem, stderr)
     if problem is SudoProblem.PASSWORD and not stderr:
         cause = f"{problem} (the last sudo rule for this command has no NOPASSWD)"
@@ -107,7 +100,6 @@ def wants_password(listed_rules: str, command: str) -> bool:
     for runas, commands in _split_rules(listed_rules):
         if _may_be_root(runas):
             for has_nopasswd in _nopasswd_of_matching(command, commands):
-                # Later rules replace earlier ones.
                 needs_password = not has_nopasswd
     return needs_password
 
@@ -133,7 +125,7 @@ def _may_be_root(runas: str) -> bool:
 def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
     """Yield whether each matching command has NOPASSWD.
 
-    A tag also applies to later commands: `NOPASSWD: /bin/cgpt, PASSWD: /bin/reboot, /bin/sync`.
+    A tag also applies to later commands.
     """
     has_nopasswd = False
     for command in _COMMAND_SEPARATOR.split(commands):
@@ -148,7 +140,6 @@ def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
 
 def _covers(command: str, wanted: str) -> bool:
     """Whether a rule's command, maybe with wildcards, allows `wanted`."""
-    # Too long to match safely.
     if len(command) > _LONGEST_COMMAND:
         return False
     path, _, arguments = command.partition(" ")
@@ -157,6 +148,5 @@ def _covers(command: str, wanted: str) -> bool:
         return True
     wanted_program, _, wanted_arguments = wanted.partition(" ")
     is_program = any(fnmatchcase(f"{folder}{wanted_program}", path) for folder in _FOLDERS)
-    # A command without arguments allows any.
     allows_arguments = not arguments or fnmatchcase(wanted_arguments, arguments)
     return is_program and allows_arguments

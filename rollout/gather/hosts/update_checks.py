@@ -31,7 +31,6 @@ def parse_epoch_time(text: str) -> datetime | None:
 
 
 def parse_unit_state(stdout: Sections, stderr: Sections, name: str) -> UnitState:
-    """Parse `systemctl show` in the section of this name."""
     properties = _properties(stdout.get(name, ""))
     # In microseconds after the boot; 0 for never.
     active_after = properties.get("ActiveEnterTimestampMonotonic", "")
