@@ -53,16 +53,12 @@ _BY_ANSIBLE_HINT = (
 
 
 class SshDefaults(Struct, frozen=True):
-    """For what the inventory does not describe."""
-
     user: str = DEFAULT_SSH_USER
     port: int = DEFAULT_SSH_PORT
     key_file: str | None = None
 
 
 class Inventory(Struct, frozen=True):
-    """Hosts in Ansible's order, and warnings."""
-
     hosts: tuple[Host, ...]
     warnings: tuple[str, ...] = ()
 
@@ -72,11 +68,10 @@ def parse_inventory(
 ) -> Inventory:
     """Return the hosts of all groups, except this machine.
 
-    `document` is of `ansible-inventory --list`. Raises `InventoryError` for variables that only
-    Ansible understands, unless `by_ansible`: Ansible connects.
+    Raises `InventoryError` for variables that only Ansible understands, unless `by_ansible`:
+    Ansible connects.
     """
     variables = document.get("_meta", {}).get("hostvars", {})
-    # A host may be in several groups.
     names: dict[str, None] = {}
     for group_name, group in document.items():
         if group_name != "_meta":
@@ -100,7 +95,6 @@ def parse_inventory(
 class _HostReader:
     name: str
     variables: Mapping[str, Any]
-    # Ansible connects, and understands every variable.
     by_ansible: bool
     warnings: list[str] = field(default_factory=list)
 
@@ -125,7 +119,6 @@ class _HostReader:
         )
 
     def _require_own_ssh(self, connection: str) -> None:
-        """Raise `InventoryError` for what rollout's own SSH cannot follow."""
         if connection not in _OWN_SSH_CONNECTIONS:
             raise self._variable_error("ansible_connection", "rollout's own SSH cannot do this")
         for variable in _ARGUMENTS:
@@ -140,7 +133,6 @@ class _HostReader:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
     def _port(self) -> int | None:
-        """Return None without a port. Raises `InventoryError`."""
         text = self._first_value(*_PORT)
         port = port_of(text)
         if text and port is None:
@@ -207,7 +199,7 @@ class SshOptions(Struct, frozen=True):
     ssh_config: str = ""
 
     def arguments(self, host: Host) -> str:
-        """Return `ansible_ssh_common_args`, with the host's settings.
+        """Return `ansible_ssh_common_args`.
 
         Ansible calls ssh with an address, and ssh misses the settings of the name.
         """
@@ -259,7 +251,6 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """Return what an inventory script prints for Ansible's `--list`."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         for group in (ROOT_GROUP, *_groups_of_node(node, observations.get(node.name))):
@@ -279,7 +270,6 @@ def inventory_document(
 
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
-    """Return none without an address."""
     if host is None or not is_address_or_name(host.address):
         return {}
     variables: dict[str, object] = {
@@ -331,7 +321,6 @@ def _host_variables(observation: HostObservation | None) -> Variables:
 
 
 def _mark_unsafe(text: str) -> object:
-    """Keep Ansible from evaluating templates."""
     return {"__ansible_unsafe": text}
 
 
@@ -352,7 +341,6 @@ def _groups_of_node(node: Node, observation: HostObservation | None) -> Iterable
         version = observation.running_version
     if version:
         yield _group_name("os_version", version)
-    # If a source has not answered, it is unknown.
     if isinstance(observation, HostFacts) and not observation.detection.unanswered:
         yield "needs_reboot" if observation.detection.needs_reboot else "needs_no_reboot"
     if node.unschedulable:

@@ -53,8 +53,6 @@ class CheckOutcome(StrEnum):
 
 
 class CheckResult(Struct, frozen=True):
-    """The result of a request to check for an update."""
-
     node: str
     outcome: CheckOutcome
     # Staged before, or empty.
@@ -73,10 +71,7 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Ask hosts whose update_engine is idle.
-
-    Yields results in the order of answers.
-    """
+    """Ask hosts whose update_engine is idle, and yield in the order of answers."""
     hosts_to_ask = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)
@@ -115,7 +110,6 @@ def _result_without_asking(node: str, update: UpdateStatus) -> CheckResult | Non
 
 
 def check_refusal(result: CommandResult) -> str:
-    """Return why `CHECK_COMMAND` was not accepted, or empty."""
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:

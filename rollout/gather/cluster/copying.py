@@ -84,8 +84,6 @@ _NODE_FIELD = "metadata.name"
 
 
 class Anonymizer(Struct, frozen=True):
-    """Hides names and labels, equal words alike."""
-
     # By old name.
     nodes: Mapping[str, str]
     digest: Callable[[str], str]
@@ -166,7 +164,6 @@ class Anonymizer(Struct, frozen=True):
         return self.digest(text) if field in _IDENTIFIERS else text
 
     def hide_owners(self, pace: "CopiedPace") -> "CopiedPace":
-        """Hide UIDs as `hide_tree` does."""
         return CopiedPace(
             pace.reboot,
             owners={self.digest(uid): seconds for uid, seconds in pace.owners.items()},
@@ -239,10 +236,7 @@ def _copied_host(observation: HostObservation) -> CopiedHost:
 
 
 def _reduce(value: Any, field: str = "") -> Any:
-    """Drop the keys that planning does not read.
-
-    `field` is the key of `value`.
-    """
+    """Drop the keys that planning does not read; `field` is the key of `value`."""
     if isinstance(value, list):
         return [_reduce(item) for item in value]
     if not isinstance(value, dict) or field in _MAPS:

@@ -73,7 +73,6 @@ class SharedValues:
         return None if controller is None else self._owner_of(controller)
 
     def requests(self, spec: wire.PodSpec) -> Resources:
-        """Compute once for pods with equal demands."""
         key = demand_key(spec)
         requests = self._requests_of_demand.get(key)
         if requests is None:
@@ -87,7 +86,7 @@ def _interned(labels: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """Raise `ApiUnavailableError` with the `origin`, a request's path."""
+    """Raise `ApiUnavailableError` with the request's path as `origin`."""
     try:
         return decoder_of(shape).decode(body)
     except DECODE_ERRORS as error:
@@ -204,7 +203,6 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
 
 
 def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
-    """Return the seconds from scheduled to Ready, or None."""
     began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
     if began is None or ended is None or ended < began:
@@ -328,7 +326,7 @@ def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
 
 
 def _number_of_pods(amount: int | str, replicas: int) -> Fraction:
-    """Return a number, maybe a fraction; may raise `ValueError`."""
+    """May raise `ValueError`."""
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)

@@ -49,10 +49,7 @@ class _SpreadConstraint(wire.Wire, frozen=True):
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
-    """Parse a pod's constraints, which may be absent.
-
-    Raises `ValueError` for undocumented JSON.
-    """
+    """Parse a pod's constraints; `ValueError` for undocumented JSON."""
     constraints = _decode_part(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=node_terms(
@@ -63,7 +60,6 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
         attractions=_pod_terms(constraints.pod_affinity),
         spreads=_spreads(_decode_part(spreads, tuple[_SpreadConstraint, ...]) or ()),
     )
-    # Most pods share this object.
     return ANYWHERE if placement == ANYWHERE else placement
 
 
@@ -98,7 +94,6 @@ def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | Non
 
 
 def label_selector(selector: wire.Selector) -> LabelSelector:
-    # `app: web` means `app in (web)`.
     label_requirements = [
         Requirement(key, SelectorOperator.IN, (value,))
         for key, value in selector.match_labels.items()
@@ -161,7 +156,6 @@ def parse_quantity(text: str) -> Decimal:
         return number * _BINARY[suffix]
     if suffix in _DECIMAL:
         return number.scaleb(_DECIMAL[suffix])
-    # An exponent, such as `e3`.
     power_of_ten = int(suffix[1:])
     return number.scaleb(power_of_ten)
 
@@ -272,7 +266,6 @@ def _override_by_pod(summed: Resources, pod_level: Mapping[str, wire.Quantity]) 
 
 
 def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
-    """`add` sums the two, `max` takes the higher."""
     # Most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
@@ -285,7 +278,6 @@ def _combine_others(
     left: _OtherAmounts, right: _OtherAmounts, merge: Callable[[int, int], int]
 ) -> _OtherAmounts:
     if not right:
-        # It is sorted already.
         return left
     if not left:
         return tuple(sorted(right))

@@ -19,7 +19,6 @@ class ReplicaSetOrigin(Struct, frozen=True):
 
 
 def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
-    """Return the Deployment of the pod's ReplicaSet, and its restart."""
     name = pod.owner.name if pod.owner else ""
     path = f"{_APPS}/{quote(pod.namespace, safe='')}/replicasets/{quote(name, safe='')}"
     replica_set = decode.decode(api.get(path), wire.WireReplicaSet, path)

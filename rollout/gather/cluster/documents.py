@@ -67,7 +67,7 @@ class StoredText(NamedTuple):
 
 
 class Document(Struct, frozen=True):
-    """A document's place: a key of a ConfigMap."""
+    """A key of a ConfigMap."""
 
     namespace: str
     name: str
@@ -131,9 +131,8 @@ class Document(Struct, frozen=True):
     def with_content(self, content: object, config_map: dict[str, Any] | None) -> dict[str, Any]:
         """Return the ConfigMap with `content`, a Struct.
 
-        Keys of the stored one that only a newer rollout knows stay.
+        Stored keys that only a newer rollout knows stay.
         """
-        # Empty values are defaults.
         fields = {
             name: value
             for name, value in msgspec.to_builtins(content).items()
@@ -151,7 +150,6 @@ class Document(Struct, frozen=True):
         """
         text = ((config_map or {}).get("data") or {}).get(self.key, "")
         try:
-            # As far as this version knows it, and as it is.
             known = msgspec.to_builtins(self.parse(text, type(content), _accept_any))
             stored = self.parse(text, dict[str, Any], _accept_any)
         except NotUnderstoodError:
@@ -160,7 +158,6 @@ class Document(Struct, frozen=True):
         for name, value in fields.items():
             old_value = known[name]
             if value == old_value:
-                # It may have unknown keys inside.
                 all_fields[name] = stored.get(name, value)
             elif isinstance(value, dict) and old_value:
                 all_fields[name] = _with_unknown_keys_inside(value, stored[name], old_value)
@@ -219,7 +216,6 @@ def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
 def _with_unknown_keys_inside(
     entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Keep entries' stored keys that are not `known`."""
     all_entries = {}
     for name, entry in entries.items():
         was_stored = name in known

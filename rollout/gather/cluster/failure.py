@@ -1,5 +1,3 @@
-"""Makes errors of unsuccessful answers."""
-
 import re
 
 from rollout.errors import (
@@ -91,10 +89,7 @@ class Status(wire.Wire, frozen=True):
 
 
 def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str) -> ApiError:
-    """Make an error for an HTTP status.
-
-    `request` is method and path, `retry_after` the header: seconds, or a date, which is ignored.
-    """
+    """`retry_after` is the header: seconds, or a date, which is ignored."""
     answer = _decode_status(body)
     message = answer.message
     if not message:
@@ -131,7 +126,6 @@ def _make_error(
     if is_from_proxy or is_transient_500:
         error_type = ApiUnavailableError
     causes = answer.details.causes
-    # The body's delay comes first.
     seconds = answer.details.retry_after_seconds
     if not seconds or seconds <= 0:
         seconds = float(retry_after) if retry_after.strip().isdecimal() else None

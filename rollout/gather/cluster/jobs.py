@@ -1,5 +1,3 @@
-"""Reads how long Jobs run: a drain waits for their pods."""
-
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_list
 from rollout.model.cluster import Job
@@ -42,7 +40,6 @@ def _job(wire_job: _Job) -> Job:
 
 
 def _seconds_taken(status: _JobStatus) -> int | None:
-    """Return None unless it has completed."""
     began = parse_timestamp(status.start_time)
     ended = parse_timestamp(status.completion_time)
     if began is None or ended is None:

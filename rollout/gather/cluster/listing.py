@@ -38,9 +38,8 @@ def read_list(
             pages = api.pages(path, {**query, "limit": str(PAGE_SIZE)})
             return _read_pages(pages, path, shape, project)
         except ApiGoneError:
-            # A page has expired.
             continue
-    # It cannot expire, but costs the API server more.
+    # An unlimited list cannot expire, but costs the API server more.
     pages = api.pages(path, {**query, "limit": "0"})
     return _read_pages(pages, path, shape, project)
 
@@ -53,7 +52,6 @@ def _read_pages(
     pages: Iterable[bytes], path: str, shape: type[W], project: Callable[[W], T]
 ) -> Listing[T]:
     items: list[T] = []
-    # The list can be watched from the last page's.
     version = ""
     for body in pages:
         page_shape = wire.ListPage[shape]  # type: ignore[valid-type]
@@ -67,8 +65,6 @@ def _read_pages(
 
 
 class ReadIfAllowed(NamedTuple, Generic[T]):
-    """Objects, and warnings about unreadable ones."""
-
     items: tuple[T, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -107,10 +103,7 @@ class _WatchLine(wire.Wire, frozen=True):
 def decode_watch_line(
     line: bytes, shape: type[W], project: Callable[[W], T], origin: str
 ) -> WatchEvent[T]:
-    """Decode a line of a watch.
-
-    Raises `ApiError` for a garbled line or an ERROR event. After `ApiGoneError`, list again.
-    """
+    """Raises `ApiError` for a garbled line or an ERROR event; list again after `ApiGoneError`."""
     watch_line = decode(line, _WatchLine, origin)
     body = bytes(watch_line.object)
     if watch_line.type is WatchEventType.ERROR:

@@ -39,7 +39,7 @@ def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
 
 
 def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
-    """Yield paths of served versions, such as `/apis/apps/v1`."""
+    """Yield paths such as `/apis/apps/v1`."""
     if not group:
         yield "/api/v1"
         return
@@ -55,7 +55,6 @@ def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
 
 
 def _object_path(reference: ObjectReference, resource: _Resource) -> str:
-    """Return the path below the version; `GateError` for a wrong namespace."""
     if resource.namespaced and not reference.namespace:
         raise GateError(f"{reference.qualified_plural} are namespaced: write the namespace")
     if reference.namespace and not resource.namespaced:

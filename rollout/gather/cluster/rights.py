@@ -23,8 +23,6 @@ _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is
 
 
 class Right(Struct, frozen=True):
-    """A permission of RBAC, and what rollout needs it for."""
-
     verb: str
     # Empty for the core API.
     group: str
@@ -100,10 +98,7 @@ def _rights(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Yield a right for each verb on each resource.
-
-    RESOURCE or RESOURCE.GROUP, separated by spaces.
-    """
+    """Yield a right for each verb on each RESOURCE or RESOURCE.GROUP."""
     for qualified_resource in resources.split():
         resource, _, group = qualified_resource.partition(".")
         for verb in verbs.split():
@@ -123,7 +118,6 @@ def plan_rights() -> tuple[Right, ...]:
     optional = partial(_rights, optional=True)
     kube_system = "kube-system"
     plans = "plans.upgrade.cattle.io"
-    # Of other operators that maintain nodes.
     maintenance = [
         f"{trigger.plural}.{trigger.group}"
         for rival, trigger in TRIGGERS.items()

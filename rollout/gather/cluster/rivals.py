@@ -144,7 +144,7 @@ def _read_daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
 def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
     """Return kured; its lock is an annotation of its DaemonSet.
 
-    While nodes hold the lock, kured reboots no other, so rollout takes it. `likely_lock` is for
+    rollout takes the lock: while nodes hold it, kured reboots no other. `likely_lock` is for
     settings without a name.
     """
     meta = item.metadata
@@ -167,7 +167,7 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
 
 
 def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
-    """Return settings by flag; KURED_LOCK_TTL is a form of --lock-ttl."""
+    """KURED_LOCK_TTL is a form of --lock-ttl."""
     settings: dict[str, str] = {}
     for container in item.spec.template.spec.containers:
         for variable in container.env:
@@ -182,7 +182,6 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
 
 
 def _parse_concurrency(concurrency: str) -> int:
-    """At most 9999."""
     return max(1, int(concurrency[:4])) if concurrency.isdecimal() else 1
 
 
@@ -228,8 +227,8 @@ def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
 def _lock_holders(annotation: str, most_holders: int) -> tuple[tuple[str, ...], bool]:
     """Return the holders of kured's lock, and whether it stays full.
 
-    Full and without expiry, it keeps kured from rebooting other nodes. The annotation has one of
-    two forms: for one holder, or a list for several (`--concurrency`).
+    Full and without expiry, it keeps kured from rebooting other nodes. The annotation is for one
+    holder, or a list (`--concurrency`).
     """
     try:
         lock = decoder_of(_KuredLock).decode(annotation)

@@ -81,7 +81,7 @@ def read_snapshot(
 ) -> ClusterSnapshot:
     """Read all that planning needs, most kinds in threads.
 
-    Optional kinds that may not be read become warnings. Objects are also put into `cache`.
+    Unreadable optional kinds become warnings. Objects are also put into `cache`.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":
@@ -132,7 +132,7 @@ def _read_deployments(
 ) -> tuple[Deployment, ...]:
     """Return Deployments if a budget needs every pod: a restart may help.
 
-    Empty if forbidden, which the warning about coordinators says.
+    Empty if forbidden.
     """
     may_need_restart = any(budget.needs_every_pod for budget in budgets)
     if not may_need_restart:
@@ -249,7 +249,7 @@ def _read_and_cache(
     return read_list(api, path, shape, cache_and_project).items
 
 
-# Problems if True; by the kubelet, cloud providers and the node-problem-detector.
+# Problems if True.
 _PROBLEM_CONDITIONS = (
     *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
     *("KernelDeadlock", "ReadonlyFilesystem", "FrequentUnregisterNetDevice"),

@@ -1,7 +1,7 @@
 """Reads where Longhorn and Rook store data.
 
-Sources: Longhorn's Replica (healthyAt, failedAt) and node-drain-policy; Rook's CephCluster, which
-repeats `ceph health detail`.
+Sources: Longhorn's Replica and node-drain-policy; Rook's CephCluster, which repeats `ceph health
+detail`.
 """
 
 from collections import defaultdict
@@ -105,7 +105,6 @@ def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
         if has_one_healthy and not is_strict:
             # Longhorn lets a drain take the last one away.
             continue
-        # Longhorn rebuilds only these.
         rebuild = "wait for its rebuild, or " if replicas.has_unhealthy else ""
         clause = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
         yield StoredData(
@@ -142,10 +141,7 @@ def _locate_replicas(replicas: Iterable[_Replica]) -> Mapping[str, _Replicas]:
 
 
 def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
-    """Yield Rook's clusters. If no copies are missing, one node may be away.
-
-    An OSD is a pod that stores data.
-    """
+    """If no copies are missing, one node may be away."""
     osds_by_namespace = defaultdict[str, list[Pod]](list)
     for pod in osds:
         osds_by_namespace[pod.namespace].append(pod)

@@ -94,7 +94,6 @@ class Meta(Wire, frozen=True):
 
 
 class SpecifiedMeta(Meta, frozen=True):
-    # Counts the spec's changes.
     generation: int = 0
 
 

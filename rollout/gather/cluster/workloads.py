@@ -1,5 +1,3 @@
-"""Reads workloads' ready pods: whether a wave has settled."""
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -15,7 +15,7 @@ class Verdict(StrEnum):
 
 
 class CheckName(StrEnum):
-    """The checks, in the order of the report."""
+    """In the order of the report."""
 
     KUBECONFIG = "kubeconfig"
     RIGHT = "right"
@@ -64,8 +64,6 @@ NO_FIX = Fix()
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`fix` is empty if all is well."""
-
     check: CheckName
     subject: str
     verdict: Verdict = field(kw_only=True)

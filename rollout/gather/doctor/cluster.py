@@ -54,7 +54,6 @@ def clock_checks(own_time: datetime, server_time: datetime | None) -> Iterator[C
 
 
 def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[Check]:
-    # Each once, in order.
     for right in dict.fromkeys(needs):
         if right not in missing:
             yield passed(CheckName.RIGHT, str(right), f"granted: {right.purpose}")
@@ -154,7 +153,6 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
-    """Warn of a pause of all nodes, ended pauses, and stopped passes."""
     pause_of_all = memory.pause
     if pause_of_all is not None:
         subject = "all nodes"
@@ -250,7 +248,6 @@ def exclusion_checks(
 
 
 def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
-    """`marks` are what the rival has set on the node."""
     if not marks:
         # A pod, or a service on the host, shows that it is installed.
         return Fix(f"Stop it, or --exclude the node; {exclusion.fix}")
@@ -289,7 +286,6 @@ def _pause_fix(node: Node) -> Fix:
     # Without a time, a pause that is over still counts.
     pause = why_paused(node, now=None)
     if pause is None:
-        # All nodes are paused.
         return Fix.with_commands("When it is safe to reboot nodes, run", "rollout unpause --all")
     command = f"rollout unpause {node.name}"
     if isinstance(pause, PausedByAnnotation) and pause.annotation in RIVAL_PAUSES:

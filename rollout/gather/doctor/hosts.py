@@ -68,8 +68,8 @@ def host_checks(
 ) -> Iterator[Check]:
     """Check a host by its answer; without `observation` it is unknown.
 
-    `standing` is how its updates stand, None while it waits for its reboot. `own_command`: the
-    operator's command reboots it.
+    `standing` is None while the host waits for its reboot. `own_command`: the operator's command
+    reboots it.
     """
     if observation is None:
         fix = Fix("Add it to the inventory, or drop --inventory.")
@@ -271,7 +271,6 @@ def _update_check_checks(node: str, standing: UpdateStanding) -> Iterator[Check]
         fix = _CHECK_FIXES[unit.partition(".")[0]]
         yield warned(name, node, f"it does not get updates: {trouble}", fix)
     elif state.is_off and unit == UPDATE_ENGINE_UNIT:
-        # `_engine_check` names the fix.
         return
     elif state.is_off:
         command = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
@@ -285,7 +284,6 @@ def _update_check_checks(node: str, standing: UpdateStanding) -> Iterator[Check]
 
 
 def _version_checks(node: str, standing: UpdateStanding) -> Iterator[Check]:
-    """Warn of an old version, unless explained already."""
     is_updating = standing.state is UpdateState.UPDATING
     if not standing.behind or is_updating or standing.checks.is_trouble:
         return
