@@ -100,7 +100,7 @@ def _parse_range(text: str, cron_field: _CronField) -> range:
 
 
 def _parse_number(text: str, part: str, cron_field: _CronField) -> int:
-    """Parse a name or number; errors quote `part`."""
+    """Errors quote `part`."""
     number = cron_field.names.get(text.lower())
     if number is not None:
         return number

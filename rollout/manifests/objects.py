@@ -32,8 +32,6 @@ SSH_KEY = "ssh-privatekey"
 
 
 class InstallationKind(StrEnum):
-    """A workload with all it needs, or only roles."""
-
     CRONJOB = "cronjob"
     DEPLOYMENT = "deployment"
     JOB = "job"
@@ -158,7 +156,6 @@ def _literal_block(value: Json) -> Markup:
 
 
 def roles(installation: Installation) -> tuple[Json, ...]:
-    """Return a ClusterRole, and Roles of namespaces."""
     list_rights = _RIGHTS_OF_KIND.get(installation.kind, operate_rights)
     rights = list_rights(installation.lock_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {_CLUSTER_WIDE: []}
