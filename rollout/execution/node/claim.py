@@ -18,7 +18,9 @@ from rollout.execution.node.marking import (
     change_node,
     fluo_agent_labels,
     is_excluded_by_us,
+    patch_unchanged,
     require_mark,
+    retry_conflicts,
 )
 from rollout.execution.node.rollback import undo_earlier_rollback
 from rollout.execution.node.transitions import AFTER_REBOOT
@@ -55,10 +57,9 @@ def claim_and_cordon(
     node_before = _write_first_mark(context)
     withdrawal_deadline = context.cluster.deadline(_WITHDRAW_SECONDS)
 
-    def read_once_admitted(api: ClusterApi) -> Node:
-        return _await_admission(context, facts, withdrawal_deadline, api)
-
-    def patch_to_cordon(node: Node) -> Patch:
+    def admit_and_cordon(api: ClusterApi) -> Node:
+        context.check_may_act()
+        node = _await_admission(context, facts, withdrawal_deadline, api)
         require_mark(context, node)
         _check_is_as_planned(context, node)
         _check_not_cordoned_since(node_before, node)
@@ -69,11 +70,13 @@ def claim_and_cordon(
             marks.DETECTED: detected or None,
             marks.READY_BEFORE: ready_text(ready_pods),
         }
-        return _cordon_patch(context, node, facts, marks_of_update)
+        patch = _cordon_patch(context, node, facts, marks_of_update)
+        # Nothing slow may happen between the admission and this write.
+        patch_unchanged(api, node, patch, context.check_may_act)
+        return node
 
     try:
-        # Both run again after a conflict. Nothing slow is between the admission and the write.
-        change_node(context, read=read_once_admitted, change=patch_to_cordon)
+        retry_conflicts(context.cluster, context.name, admit_and_cordon)
     except RefusedError:
         # The node waits again without an earlier process's mark.
         had_our_mark = _has_only_our_mark(context, node_before)

@@ -355,10 +355,8 @@ def is_cordoned_now(task: NodeTask) -> bool:
         return True
 
 
-def change_node(
-    task: NodeTask, change: Change, read: Callable[[ClusterApi], Node] | None = None
-) -> Node:
-    return write_node(task.cluster, task.check_may_act, task.name, change, read=read)
+def change_node(task: NodeTask, change: Change) -> Node:
+    return write_node(task.cluster, task.check_may_act, task.name, change)
 
 
 def write_node(
@@ -367,28 +365,42 @@ def write_node(
     name: str,
     change: Change,
     *,
-    read: Callable[[ClusterApi], Node] | None = None,
     within: Deadline | None = None,
 ) -> Node:
     """Return the Node as it was read.
 
     After a conflict or an outage, `change` may meet its own earlier write.
     """
-    deadline = within or cluster.deadline()
-    conflict_deadline = cluster.deadline(_CONTENDED_SECONDS)
 
     def read_and_write(api: ClusterApi) -> Node:
         check_may_act()
-        node = read(api) if read else read_node(api, name)
+        node = read_node(api, name)
         patch = change(node)
         if patch is not None:
-            # The write fails if anyone has changed the Node since the read.
-            metadata = {**patch.get("metadata", {}), "resourceVersion": node.resource_version}
-            # The read may have been slow.
-            check_may_act()
-            api.patch(node_path(name), {**patch, "metadata": metadata})
+            patch_unchanged(api, node, patch, check_may_act)
         return node
 
+    return retry_conflicts(cluster, name, read_and_write, within=within)
+
+
+def patch_unchanged(api: ClusterApi, node: Node, patch: Patch, check_may_act: Guard) -> None:
+    """`ApiConflictError` if anyone has changed the Node since it was read."""
+    metadata = {**patch.get("metadata", {}), "resourceVersion": node.resource_version}
+    # The read may have been slow.
+    check_may_act()
+    api.patch(node_path(node.name), {**patch, "metadata": metadata})
+
+
+def retry_conflicts(
+    cluster: PatientApi,
+    name: str,
+    read_and_write: Callable[[ClusterApi], Node],
+    *,
+    within: Deadline | None = None,
+) -> Node:
+    """Repeat `read_and_write`, which returns the Node as read, after conflicts and outages."""
+    deadline = within or cluster.deadline()
+    conflict_deadline = cluster.deadline(_CONTENDED_SECONDS)
     conflicts = 0
     while True:
         try:
