@@ -265,7 +265,7 @@ class SlotAdmission:
         blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
         if blockers:
             first = blockers[0]
-            raise Denied(AnswerKind.RIVAL, f"{object_name(first.object)} {first.message}")
+            raise Denied(AnswerKind.RIVAL, f"{object_name(first.object)}: {first.message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
         forecaster = self._forecaster.get()
@@ -274,7 +274,7 @@ class SlotAdmission:
         if blockers:
             first = blockers[0]
             more = f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
-            why = f"{first.kind}: {object_name(first.object)} {first.message}{more}"
+            why = f"{first.kind}: {object_name(first.object)}: {first.message}{more}"
             raise Denied(
                 AnswerKind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}"
             )

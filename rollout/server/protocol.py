@@ -86,7 +86,7 @@ class FleetLockAnswer(Struct, frozen=True):
         return FleetLockAnswer(AnswerKind.LOCK_LOST, message)
 
 
-INTERNAL_ERROR = FleetLockAnswer(AnswerKind.INTERNAL_ERROR, "internal error, see the server's log")
+INTERNAL_ERROR = FleetLockAnswer(AnswerKind.INTERNAL_ERROR, "internal error: see the server's log")
 
 
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error

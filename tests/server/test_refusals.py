@@ -72,8 +72,7 @@ def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_i
         assert denied.status == 423
         for part in (
             node,
-            entry["kind"],
-            object_name(entry["object"]),
+            f"{entry['kind']}: {object_name(entry['object'])}: ",
             entry["message"].partition(" not been ready since ")[0],
         ):
             assert part in denied.value
