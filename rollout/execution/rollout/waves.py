@@ -251,7 +251,7 @@ class _WaitingNodes:
     nodes: list[PlannedNode]
     # In flight, because an earlier process started them.
     taken_up: frozenset[str]
-    # None while a node is in flight, and while only gates hold nodes.
+    # None unless only the limit holds nodes, and none is in flight.
     room_deadline: Deadline | None = None
 
 
@@ -354,13 +354,12 @@ class WaveRunner(Struct, frozen=True):
     ) -> Decision:
         """Apply rules 1 to 4."""
         decision = self._start_or_drop(waiting, running, state)
-        is_any_in_flight = bool(decision.begin or running or state.ended_nodes)
-        if is_any_in_flight or decision.had_room:
-            # Rule 4 does not apply: its timeout starts anew.
-            waiting.room_deadline = None
-            return decision
-        if decision.is_to_wait:
+        is_any_in_flight = bool(running or state.ended_nodes)
+        is_without_room = decision.is_to_wait and not (decision.had_room or is_any_in_flight)
+        if is_without_room:
             return self._wait_for_room(waiting)
+        # The timeout of rule 4 starts anew.
+        waiting.room_deadline = None
         return decision
 
     def _start_or_drop(
@@ -412,7 +411,7 @@ class WaveRunner(Struct, frozen=True):
         return Decision(questions.begin, questions.drop, had_room)
 
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
-        """After --settle-timeout, drop only nodes that a limit keeps back."""
+        """Apply rule 4: drop only nodes that a limit keeps back."""
         if waiting.room_deadline is None:
             self._report_limits(waiting.nodes)
             waiting.room_deadline = Deadline(self.clock, self.settle_timeout)
