@@ -119,7 +119,7 @@ class ConfigFiles(Struct, frozen=True):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Arguments to make `ssh` read the same files."""
+        """Return arguments to make `ssh` read the same files."""
         return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
 
     def read_text(self) -> str:
@@ -183,7 +183,6 @@ def _with_evaluated_settings(
 
 
 def _check_address_and_user(host: Host) -> None:
-    """Raise `InputError` for unsafe arguments of ssh."""
     if not is_address_or_name(host.address):
         message = f"{host.name}: {host.address!a} is not a host name or address"
         raise InputError(message)

@@ -73,10 +73,7 @@ class _TimerlessPacketizer(Packetizer):
 
 
 class _EarlyEventHandler(AuthOnlyHandler):
-    """Creates the event before the request.
-
-    Its parent does so afterwards, and would miss an early answer.
-    """
+    """Creates the event before the request: its parent would miss an early answer."""
 
     _answer_event: threading.Event | None = None
 
@@ -102,7 +99,7 @@ class _EarlyEventHandler(AuthOnlyHandler):
 class _LoginTransport(ServiceRequestingTransport):
     """Requests the login service once, without polling.
 
-    paramiko's plain transport requests it for each key, so some servers hang up. The parent polls.
+    paramiko's plain transport requests it for each key, so some servers hang up.
     """
 
     def __init__(self, stream: DeadlineSocket) -> None:

@@ -138,7 +138,6 @@ def _incompatible_message_and_hint(
     text: str, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
     if offer is None:
-        # "Incompatible ssh peer (can't match requested host key type)".
         detail = text.removeprefix("Incompatible ssh peer ")
         detail = detail.removeprefix("Incompatible ssh server ").strip("()")
         message = f"no SSH algorithm in common with {_first_line(greeting)}: {detail}"
@@ -151,7 +150,6 @@ def _incompatible_message_and_hint(
 def _paramiko_message_and_hint(
     text: str, stage: Stage, sshd_hint: str, greeting: bytes
 ) -> tuple[str, str]:
-    """Tell paramiko's exceptions apart by `text`."""
     is_no_ssh = any(part in text for part in _NOT_SSH)
     if is_no_ssh:
         detail = f"it says {_first_line(greeting)}" if greeting else "it closed the connection"

@@ -16,7 +16,7 @@ Kind = str | tuple[bool, ...]
 _LINE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9]*)(?:[ \t]*=[ \t]*|[ \t]+)([^ \t].*)")
 _QUOTED = re.compile(r'"[^"]*"')
 _QUOTE_OR_BACKSLASH = re.compile(r"""["'\\]""")
-# Criteria of Match. Others, such as exec, may depend on the host.
+# Other criteria, such as exec, may depend on the host.
 _HOST_INDEPENDENT = {
     "localnetwork",
     "localuser",
@@ -45,7 +45,7 @@ class HostPatterns(Struct, frozen=True):
     """What a configuration says about host names."""
 
     wildcards: tuple[re.Pattern[str], ...]
-    # All, in lower case.
+    # In lower case.
     words: frozenset[str]
 
     def kind_of(self, name: str) -> Kind:
@@ -127,7 +127,6 @@ def _may_depend_on_name(keyword: str, value: str) -> bool:
 
 
 def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
-    """None as for `_patterns_of_line`."""
     remaining_words = iter(words)
     patterns = list[str]()
     for word in remaining_words:
@@ -146,7 +145,7 @@ def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
 
 
 def _plain_patterns(words: Iterable[str]) -> Sequence[str] | None:
-    """Return patterns without quotes and `!`; None as for `_unquote`.
+    """Return patterns without quotes and `!`.
 
     Negation does not matter to which names are alike.
     """

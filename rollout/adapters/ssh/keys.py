@@ -42,7 +42,6 @@ _NO_FILE = "none"
 _MOST_TRIED = 5
 _OTHERS_BITS = 0o077
 _OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
-# SSH's (RFC 5656, section 10.1).
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 # As for ssh: fewer may not fit a SHA-2 signature.
 _FEWEST_RSA_BITS = 1024
@@ -56,8 +55,6 @@ Keys = tuple[paramiko.PKey, ...]
 
 
 class _PublicKey(NamedTuple):
-    """Public key or certificate."""
-
     type: str
     blob: bytes
 
@@ -108,7 +105,7 @@ class KeyRing:
     def _keys_in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
         """Yield the agent's keys for files, the files', then all the agent's.
 
-        A key may come twice. Raises the first file's error if there is no key.
+        Raises the first file's error if there is no key.
         """
         files = [file for file in identities.files or self._default_files if file != _NO_FILE]
         keys_with_file = list[tuple[paramiko.PKey, str]]()
@@ -149,7 +146,7 @@ def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
 
 
 def _certificate_and_key(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
-    """Like `ssh`, yield a certificate before its key."""
+    """Yield a certificate before its key, as `ssh` does."""
     if isinstance(key, HeldKey):
         # `copy` fails, because these keys delegate attributes.
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
@@ -189,7 +186,6 @@ def _parse_file(file: Path, data: bytes, passphrase: str) -> paramiko.PKey:
     try:
         return _parse_data(data, passphrase=None)
     except TypeError:
-        # Encrypted.
         if not passphrase:
             message = f"key file {file}: it is encrypted"
             raise SshAuthError(message, hint=_unlock_hint(file)) from None
@@ -253,7 +249,6 @@ def describe(key: paramiko.PKey) -> str:
 
 
 def _is_open_to_others(file: Path) -> bool:
-    """Whether OpenSSH would refuse the file."""
     status = file.stat()
     # OpenSSH accepts another user's file, as of a mounted Secret.
     is_own_file = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
@@ -283,7 +278,7 @@ def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
 
 
 def _is_token_handle(data: bytes) -> bool:
-    """Whether it is in OpenSSH's format with a token's type (`sk-…`)."""
+    """Whether its type is a token's (`sk-…`)."""
     if not data.lstrip().startswith(_OPENSSH_HEADER):
         return False
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))

@@ -287,7 +287,6 @@ def _describe_keys(keys: tuple[HostKey, ...]) -> str:
 
 
 def _pattern_matcher(patterns: str) -> Callable[[str], bool]:
-    """Match names by patterns such as `*.example,!db.example`."""
     all_patterns = patterns.lower().split(",")
     included = [pattern for pattern in all_patterns if not pattern.startswith("!")]
     excluded = [pattern.removeprefix("!") for pattern in all_patterns if pattern.startswith("!")]

@@ -17,7 +17,6 @@ from rollout.model.tool_output import last_line
 # By lower-case keyword, without ssh's defaults.
 Settings = Mapping[str, tuple[str, ...]]
 
-# With user and port.
 _AnswerKey = tuple[Kind, str, int]
 
 PROGRAM = "ssh"
@@ -104,7 +103,6 @@ class Client:
         return answer.settings_for(name)
 
     def _shared_answer(self, key: _AnswerKey, name: str) -> _Answer:
-        """Return the kind's answer, if any; else ask about `name`."""
         with self._lock:
             answer_lock = self._answer_locks.setdefault(key, threading.Lock())
         with answer_lock:
@@ -164,10 +162,7 @@ def _parse_settings(printed: str) -> Settings:
 
 
 def _read_configuration_files(messages: str, first: Path) -> Sequence[str]:
-    """Return the texts of the files that `ssh -v` names.
-
-    Empty if a file is unreadable, or a name was cut.
-    """
+    """Empty if a file is unreadable, or a name was cut."""
     names = dict.fromkeys(_READING.findall(messages))
     is_name_cut = any(len(name) >= _LONGEST_NAME for name in names)
     if is_name_cut or str(first) not in names:

@@ -81,10 +81,7 @@ class ParamikoShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` on the same connection if the answer is accepted.
-
-        None if it is not.
-        """
+        """Run on the same connection if the answer is accepted, else return None."""
 
         def ask_and_run(connection: Connection, deadline: float) -> CommandResult | None:
             answer = connection.run(question, deadline)

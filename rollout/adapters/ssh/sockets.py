@@ -1,6 +1,6 @@
 """The streams below SSH: TCP or a local command, with limits.
 
-At a limit the stream ends, so that paramiko's thread ends, and wakes all waiters.
+At a limit the stream ends, which ends paramiko's thread and wakes all waiters.
 """
 
 import contextlib
@@ -36,7 +36,6 @@ class DeadlineSocket(socket.socket):
     deadline: float
     # How many more bytes may come.
     allowance: int
-    # The first bytes.
     greeting: bytes = b""
 
     @property
@@ -98,7 +97,6 @@ class ProxyCommand:
             # The terminal's interrupts must not end it.
             start_new_session=True,
         )
-        # Set by `end`.
         self.stderr = ""
 
     def end(self) -> None:
@@ -157,7 +155,7 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
 
 
 def _connect_to(address_info: _ResolvedAddress, deadline: float) -> DeadlineSocket:
-    """Connect by a `time.monotonic`, or raise `OSError`.
+    """The deadline is by `time.monotonic`. Raises `OSError`.
 
     The kernel repeats a lost packet after 1, 3 and 7 s, so further attempts find a booting host
     sooner. They are few, because firewalls may count them.

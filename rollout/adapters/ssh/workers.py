@@ -83,7 +83,6 @@ def _give_task_and_queue_answers(
         if process.stdin is not None and process.stdout is not None:
             process.stdin.write(task)
             process.stdin.flush()
-            # Until `EOFError`.
             while True:
                 answers.put(pickle.load(process.stdout))  # noqa: S301 - our own process
     answers.put(None)
