@@ -91,10 +91,7 @@ def check_answer(body: bytes, method: str, path: str) -> str:
 
 
 def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
-    """Whether a body has its path's kind.
-
-    Only paths below `/api` and `/apis` have kinds.
-    """
+    """Only paths below `/api` and `/apis` have kinds."""
     root, *parts = path.strip("/").split("/")
     if root not in ("api", "apis"):
         return True
@@ -125,7 +122,6 @@ def _is_of_resource(kind: str, method: str, requested: _ObjectPath) -> bool:
 
 
 def _parse_object_path(parts: Sequence[str], version_parts: int) -> _ObjectPath:
-    """Parse a path without its root."""
     version = "/".join(parts[:version_parts])
     object_parts = parts[version_parts:]
     # `namespaces/NAME` alone is the namespace itself.
@@ -165,7 +161,6 @@ def is_broken_off(error: Exception) -> bool:
 
 
 def _ended_early(error: Exception) -> bool:
-    """Whether the response ends within a chunk's length."""
     if not isinstance(error, _BROKEN_CONNECTION):
         return False
     if isinstance(error, http.InvalidChunkLength):
@@ -189,7 +184,6 @@ def _tls_error(error: Exception, server: str) -> ApiError:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost error's text, without error numbers."""
     inner = _innermost_error(error)
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__

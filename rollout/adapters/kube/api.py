@@ -103,7 +103,7 @@ class KubeApi(Struct, frozen=True, eq=False):
 
     @property
     def server(self) -> str:
-        """The address."""
+        """Return the address."""
         return self._access.session.server
 
     def server_time(self) -> datetime | None:
@@ -124,10 +124,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         return self._answer_body("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield a list's pages; fetch the next meanwhile.
-
-        Raises `ApiGoneError` if the continue token expires.
-        """
+        """Yield a list's pages; `ApiGoneError` if the continue token expires."""
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         request = _HttpRequest("GET", path, parameters, self._timeouts.read)
         body, continue_token = self._exchange(request)
@@ -157,9 +154,10 @@ class KubeApi(Struct, frozen=True, eq=False):
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Return a context that watches with bookmarks, and yields lines.
+        """Watch with bookmarks, and yield lines.
 
-        Leaving it, from any thread, ends the watch. A lost connection raises `ApiUnavailableError`.
+        Leaving the context, from any thread, ends the watch. A lost connection raises
+        `ApiUnavailableError`.
         """
         parameters = {
             "allowWatchBookmarks": "true",
@@ -226,7 +224,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         return body
 
     def _require_success(self, request: _HttpRequest) -> urllib3.BaseHTTPResponse:
-        """Return a successful response, unread, or raise `ApiError`.
+        """Return a successful response, unread.
 
         Refused credentials are renewed once.
         """

@@ -45,7 +45,6 @@ def _import_parts() -> SimpleNamespace:
 
 @contextmanager
 def _in_empty_packages() -> Iterator[None]:
-    """Replace the real packages during this context."""
     specification = find_spec(_PACKAGE)
     folders = specification.submodule_search_locations if specification else None
     try:

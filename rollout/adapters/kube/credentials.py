@@ -1,7 +1,6 @@
 """Obtains a kubeconfig user's credentials.
 
-Programs' protocol is `client.authentication.k8s.io` in the Kubernetes reference; the precedence is
-client-go's.
+The programs' protocol is `client.authentication.k8s.io`; the precedence is client-go's.
 """
 
 import base64
@@ -105,7 +104,6 @@ def _fixed_token(token: str, origin: str) -> Credentials:
 
 
 def _bearer(token: str, origin: str) -> str:
-    """`KubeconfigError` names the token's `origin`."""
     try:
         return f"Bearer {header_value(token)}"
     except ValueError as error:
@@ -233,7 +231,6 @@ def _run_credential_program(
 
 
 def _without_inputs(text: str, program: Program) -> str:
-    """Mask arguments and variables, which may be secret."""
     inputs = [*(program.args or ()), *(item.value or "" for item in program.env or ())]
     parts = set(inputs)
     for value in inputs:

@@ -59,8 +59,6 @@ class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class _AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A login method that was built into kubectl."""
-
     name: _Text
     config: Mapping[str, str] | None = None
 
@@ -117,10 +115,7 @@ class _ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A named entry of any section.
-
-    `user` is decoded later: other users' unknown fields do no harm.
-    """
+    """`user` is decoded later: other users' unknown fields do no harm."""
 
     name: str
     cluster: _ClusterEntry | None = None
@@ -205,10 +200,7 @@ class _MergedKubeconfig:
         return _with_absolute_paths(_decode_user(content, origin), file), origin
 
     def _cluster_and_user_of(self, context_name: str) -> tuple[str, str | None]:
-        """Return names that the files define, or raise `KubeconfigError`.
-
-        The user may be None.
-        """
+        """Return names that the files define; the user may be None."""
         context = self.contexts[context_name]
         if not context.cluster:
             raise self._choice_error(f"context {context_name!r} of {self} specifies no cluster")
@@ -235,7 +227,6 @@ class _MergedKubeconfig:
 
 
 def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
-    """Make the paths absolute, from the folder of the file."""
     folder = file.absolute().parent
     changes = dict[str, Any]()
     for field in _PATH_FIELDS:

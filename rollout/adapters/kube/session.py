@@ -64,10 +64,7 @@ class ApiSession:
     sent_authorizations: set[str] = field(default_factory=set, repr=False)
 
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
-        """Add credentials.
-
-        Raises `ApiUnavailableError` if they cannot be read or sent now.
-        """
+        """Raise `ApiUnavailableError` if they cannot be read or sent now."""
         complete = HTTPHeaderDict(headers)
         try:
             authorization = self.credentials.authorization()
@@ -86,7 +83,6 @@ class ApiSession:
         """Mask credentials, which a server may send back."""
         # Other threads add to the set.
         sent = self.sent_authorizations.copy()
-        # Without `Bearer` or `Basic`.
         secrets = [authorization.split()[-1] for authorization in sent]
         text = masked(body.decode(errors="surrogateescape"), secrets)
         return text.encode(errors="surrogateescape")
@@ -136,7 +132,6 @@ def _make_pool(login: Login, credentials: Credentials) -> urllib3.PoolManager:
 
 
 def _create_pool(configuration: Any, proxy_origin: str) -> urllib3.PoolManager:
-    # The error below says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     message = f"the proxy of {proxy_origin} cannot be used"
     try:
@@ -167,8 +162,7 @@ def _load_certificates(
 ) -> ssl.SSLContext | None:
     """Return a TLS context if anything is embedded or from a program.
 
-    Else None, and the configuration gets the files. All are loaded here: `KubeconfigError` for
-    unusable ones.
+    Else None, and the configuration gets the files. `KubeconfigError` for unusable ones.
     """
     cluster = login.cluster
     user = login.user
@@ -190,7 +184,7 @@ def _load_certificates(
         user.client_key_data,
     )
     if any(contents_without_file):
-        # As for kubectl, the same authorities are for an HTTPS proxy.
+        # For an HTTPS proxy, as in kubectl.
         configuration.proxy_ssl_context = tls_context
         return tls_context
     configuration.ssl_ca_cert = cluster.certificate_authority
@@ -254,7 +248,7 @@ class RenewableSession:
 
     @property
     def session(self) -> ApiSession:
-        """The latest session, renewed before it expires."""
+        """Return the latest session, renewed before it expires."""
         session = self._session
         if time.time() >= session.credentials.renew_at:
             # The server may still accept the old credentials.
@@ -290,7 +284,7 @@ class RenewableSession:
         ) from self._login_error
 
     def _open_same_server(self) -> ApiSession:
-        """Log in; `KubeconfigError` also for another server."""
+        """`KubeconfigError` also for another server."""
         previous = self._session
         session = open_session(self._kubeconfig, previous.context or None, may_ask=False)
         if session.server != previous.server:

@@ -54,7 +54,6 @@ class WatchStream:
                     yield line
 
     def _read_chunk(self) -> bytes:
-        """Return the next bytes; none after the end."""
         try:
             with self._read_lock:
                 if self._is_left or self._response is None:
