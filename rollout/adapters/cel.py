@@ -114,7 +114,6 @@ def _evaluate_here(expression: str, object_body: dict[str, Any]) -> _Answer:
 
 
 def _compile(expression: str) -> Any:
-    """Raise `ValueError` if it is invalid."""
     cel = _import_cel()
     variables = dict.fromkeys((*_VARIABLES, _WHOLE_OBJECT), cel.Type.DYN)
     environment = cel.NewEnv(variables=variables)

@@ -1,7 +1,6 @@
 """This machine's clocks and the API server's.
 
-The latter is an answer's Date plus the time since: up to two seconds late, but never early, so
-nothing seems overdue too soon.
+The API server's time is up to two seconds late, but never early, so nothing seems overdue too soon.
 """
 
 import threading
@@ -48,7 +47,7 @@ class _DatedAnswer(NamedTuple):
 
 
 class ServerTime:
-    """The API server's clock, for many threads."""
+    """The API server's clock, by an answer's Date; for many threads."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.monotonic = monotonic
@@ -76,7 +75,6 @@ class ServerTime:
 
 
 def _parse_date(written: str) -> datetime | None:
-    """Return None if invalid."""
     try:
         date = parsedate_to_datetime(written)
     except (ValueError, OverflowError):

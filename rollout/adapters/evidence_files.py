@@ -152,9 +152,9 @@ def _run_verification(
 
 
 def sign(content: bytes, key: Path) -> bytes:
-    """Return the signature by an SSH key, or the agent.
+    """Sign by an SSH key, or the agent; `InputError` on failure.
 
-    ssh-keygen may ask for a passphrase. Raises `InputError`.
+    ssh-keygen may ask for a passphrase.
     """
     try:
         check_input(key, trust=Trust.NOT_WRITABLE_BY_OTHERS)

@@ -85,8 +85,7 @@ def check_tree(path: Path) -> None:
         if not is_folder:
             check_input(entry)
         if not _is_opened_by_shell(entry):
-            # Its folders are checked already, unless it is a link. Repeating that would be slow for
-            # a large collection.
+            # Its folders are checked already, unless it is a link. Repeating that would be slow.
             is_in_checked_folder = entry != path and not entry.is_symlink()
             distrust_if = (
                 distrust_entry_if_writable if is_in_checked_folder else distrust_if_writable
@@ -112,7 +111,6 @@ def _raise_if_distrusted(path: Path, distrust: Distrust | None) -> None:
 
 
 def _check_kind(path: Path, state: os.stat_result) -> None:
-    """Raise `OSError` unless regular, the shell's pipe or the null device."""
     kind = stat.S_IFMT(state.st_mode)
     is_shells_pipe = kind == stat.S_IFIFO and _is_opened_by_shell(path)
     if is_shells_pipe:

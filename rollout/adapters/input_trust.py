@@ -77,7 +77,6 @@ def why_maybe_planted(path: Path) -> str:
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """Yield each entry that the kernel looks up for a path."""
     folder = Path("/")
     yield folder
     remaining_names = list(reversed(path.absolute().parts[1:]))
@@ -178,7 +177,6 @@ def _is_open_to_group(state: os.stat_result) -> bool:
 
 
 def _is_own_group(state: os.stat_result) -> bool:
-    """Whether the group is root's, this user's or the owner's own."""
     group = state.st_gid
     if group == ROOT:
         return True

@@ -132,7 +132,6 @@ def is_being_written(path: Path) -> bool | None:
         return None
     try:
         with path.open("rb") as stream:
-            # A `JournalFile` holds an exclusive lock.
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -45,7 +45,7 @@ class OutputPlace(Struct, frozen=True):
     path: Path
 
     def checked_state(self) -> os.stat_result | None:
-        """Return the status (outside /proc a link's own); None if missing.
+        """Return the status, outside /proc a link's own; None if missing.
 
         `PermissionError` if another user has put it there.
         """
@@ -202,10 +202,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_output_file(path: Path | None) -> None:
-    """Raise `InputError` for a missing folder or another user's file.
-
-    Call it before long work.
-    """
+    """Raise `InputError` for a missing folder or another user's file."""
     if path is None:
         return
     try:

@@ -80,7 +80,7 @@ class Pushgateway:
     def __init__(self, url: str, cluster: str) -> None:
         auth = check_push_url(url).auth or ""
         self.url = without_userinfo(url).rstrip("/")
-        # As written and decoded, with and without the user.
+        # As written and decoded.
         self._secrets: list[str] = []
         for userinfo in (auth, unquote(auth)):
             _, _, password = userinfo.partition(":")
@@ -123,7 +123,6 @@ class Pushgateway:
 def check_push_url(url: str) -> Url:
     """Return the parts; `UsageError` if invalid, or with a group."""
     parts = parse_url(url)
-    # /metrics/ names a group, which rollout chooses.
     has_group = parts is not None and "/metrics/" in f"{parts.path}/"
     if parts and parts.host and not (parts.query or parts.fragment or has_group):
         return parts

@@ -95,7 +95,7 @@ def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
             body=note.body, title=note.title, notify_type=note.level.value, body_format="text"
         )
         if not is_delivered:
-            # Apprise's log says which, but may hold secrets.
+            # Apprise's log may hold secrets.
             raise DeliveryError("it was not accepted, or the service cannot be reached")
 
     return deliver
@@ -123,7 +123,7 @@ def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
 
 
 def _destination(number: int, url: str) -> Destination:
-    """Name a destination by `number` in messages."""
+    """`number` is for messages."""
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
     if not scheme:

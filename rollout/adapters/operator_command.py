@@ -53,10 +53,7 @@ class OperatorCommand(Struct, frozen=True):
     def run(
         self, environment: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool]
     ) -> CommandEnd:
-        """Run it until it exits, `is_stopped`, or `seconds` are over.
-
-        A session of its own lets everything that it starts be killed.
-        """
+        """Run until the command exits, `is_stopped`, or `seconds` are over."""
         with needing_temporary_folder(f"a {self.name}"), tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(  # noqa: S603 - the operator's own words, no shell

@@ -117,7 +117,6 @@ class PrometheusAlerts:
     def _read_firing(self) -> Sequence[_Sample]:
         try:
             return [sample for sample in self._query_samples() if sample.is_firing]
-        # Of `is_firing`.
         except ValueError as error:
             problem = "does not respond like Prometheus: a sample is not a number"
             raise self._gate_error(self._url, problem) from error

@@ -11,7 +11,6 @@ _SHORTEST_SECRET = 8
 # To the last @: a password may hold one.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
-# These URLs may hold secrets.
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NOTIFY")
 
 

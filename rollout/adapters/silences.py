@@ -40,10 +40,7 @@ class NodeSilences:
         clock: Clock,
         warn: Callable[[str], None],
     ) -> None:
-        """`label` holds the node's name or the host's address, maybe with a port.
-
-        `addresses` are by node.
-        """
+        """`label` has the name or address, maybe with a port; `addresses` are by node."""
         self._api = f"{check_url(url, ALERTMANAGER).rstrip('/')}/api/v2"
         self._label = label
         self._addresses = addresses
@@ -81,7 +78,6 @@ class NodeSilences:
                 self._create_or_renew(node, is_renewal=True)
 
     def _create_or_renew(self, node: str, *, is_renewal: bool = False) -> None:
-        """`is_renewal`: by the thread, not by an event."""
         with self._lock:
             has_finished = is_renewal and node not in self._in_flight
             # No node waits for a failing Alertmanager.
@@ -96,7 +92,6 @@ class NodeSilences:
 
     def _note_failure(self, node: str, error: ExchangeError) -> None:
         if error.status == _NOT_FOUND:
-            # The next renewal creates another.
             self._id_by_node.pop(node, None)
         if not self._is_failing:
             effect = "alerts of nodes that reboot are not silenced"

@@ -115,8 +115,6 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
 
 
 class _BoundedHeaderReader(io.BufferedReader):
-    """Limits all lines together."""
-
     def __init__(self, raw: io.RawIOBase) -> None:
         super().__init__(raw)
         self._bytes_left = _MOST_HEADER_BYTES
@@ -240,7 +238,6 @@ def plain_answer(
 
 
 def _host_of(environ: dict[str, Any]) -> str:
-    """Return the host without its port; empty if invalid."""
     with suppress(ValueError):
         return urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
     return ""

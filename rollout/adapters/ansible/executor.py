@@ -1,7 +1,6 @@
 """Runs commands on hosts through Ansible.
 
-`probe.yml` asks many hosts one command. Hosts in a reboot share a run of `reboot.yml`, which polls
-a folder for numbered commands.
+Hosts in a reboot share a run of `reboot.yml`, which polls a folder for numbered commands.
 """
 
 import hashlib
@@ -35,7 +34,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOST_COMMANDS: Final = 20_000
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
-# For a dynamic inventory and a vault, which have no timeout.
+# A dynamic inventory and a vault have no timeout.
 _LOADING_SECONDS: Final = 300.0
 _END_OF_COMMANDS: Final = ""
 _TASK_START: Final = "playbook_on_task_start"
@@ -56,10 +55,7 @@ class AnsibleExecutor:
         self._queues: dict[str, _CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run through an attended host's queue, else in its own run.
-
-        After `SshUnreachableError` it may have run.
-        """
+        """After `SshUnreachableError`, the command may have run."""
         with self._lock:
             queue = self._queues.get(host.name)
         try:
@@ -169,7 +165,7 @@ def _take_answers(
 ) -> Generator[tuple[str, Answer], None, bool]:
     """Yield answers by node; remove them from `unanswered`.
 
-    Returns whether the run ended early; False also at the deadline.
+    Returns whether the run ended early.
     """
     while unanswered:
         try:
@@ -192,8 +188,6 @@ def _only_in_boot(boot_id: str, command: str) -> str:
 
 @dataclass(slots=True)
 class _HostCommands:
-    """A host's commands in one run, taken in order of number."""
-
     folder: Path
     next_number: int = 0
     # By command number.
@@ -203,7 +197,7 @@ class _HostCommands:
 class _CommandQueue:
     """Gives commands from many threads to one run of `reboot.yml`.
 
-    If it ends early, its commands fail, and the next starts another.
+    If the run ends early, its commands fail.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
@@ -216,7 +210,7 @@ class _CommandQueue:
         self._commands: dict[str, _HostCommands] = {}
 
     def ask(self, host: Host, command: str, *, timeout: float) -> Answer:
-        """Return the answer; `timeout` starts once the inventory is loaded."""
+        """`timeout` starts once the inventory is loaded."""
         answer: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
@@ -237,7 +231,6 @@ class _CommandQueue:
             return SshTimeoutError(f"Ansible did not respond within {timeout:.3g} s")
 
     def close(self) -> None:
-        """End the playbook, or cancel it after a while."""
         with self._lock:
             run = self._run
             for commands in self._commands.values():
@@ -312,7 +305,6 @@ def _write_command(folder: Path, number: int, command: str, *, seconds: int = 1)
     """Write in one step, because the playbook polls."""
     incomplete_file = folder / f".{number}"
     content = json.dumps({"command": command, "seconds": seconds})
-    # The run may have ended.
     with suppress(FileNotFoundError):
         incomplete_file.write_text(content, encoding="utf-8")
         incomplete_file.replace(folder / str(number))

@@ -49,10 +49,7 @@ _FAILURE_EVENTS: Final = ("runner_on_failed", "runner_item_on_failed", "runner_o
 
 
 class PlaybookRun:
-    """A run of a playbook on some hosts, in its own thread.
-
-    The thread calls `listener` for events, and `on_end`.
-    """
+    """A run of a playbook in its own thread, which calls `listener` and `on_end`."""
 
     def __init__(
         self,
@@ -64,7 +61,6 @@ class PlaybookRun:
         listener: Listener,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        # Removed by the thread, or by `cancel` before `start`.
         with needing_temporary_folder("Ansible"):
             self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
         # The exit status; None before the end, or without a start.
@@ -108,7 +104,7 @@ class PlaybookRun:
 
     @property
     def last_output(self) -> str:
-        """Ansible's last output outside of tasks: why a run failed."""
+        """Return Ansible's last output outside of tasks: why a run failed."""
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):

@@ -76,10 +76,7 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
             )
 
     def variables(self, run_folder: Path | None = None) -> dict[str, str]:
-        """Return additions to the environment of Ansible's programs.
-
-        `run_folder` has `bin` and `ssh_config`.
-        """
+        """Return additions to the environment of Ansible's programs."""
         program_folders = [str(find_programs()), self.environment.get("PATH", os.defpath)]
         if run_folder is not None:
             program_folders.insert(0, str(run_folder / "bin"))
@@ -152,15 +149,11 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
         return preferences
 
     def _user_value(self, section: str, key: str, variable: str) -> str | None:
-        """Return the user's variable or setting in ansible.cfg."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property
     def _config_file(self) -> Path | None:
-        """The file that Ansible would read.
-
-        `UsageError` if others may write it: it can run programs.
-        """
+        """`UsageError` if others may write the file: it can run programs."""
         configured = self.environment.get("ANSIBLE_CONFIG")
         if configured:
             named_file = self.folder / Path(configured).expanduser()
@@ -194,7 +187,6 @@ def _is_readable(path: Path) -> bool:
 
 
 def _check_file(file: Path, hint: str = "") -> Path:
-    """Raise `UsageError` if others may control the file."""
     try:
         check_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
@@ -205,7 +197,6 @@ def _check_file(file: Path, hint: str = "") -> Path:
 
 
 def _check_not_planted(config: Path) -> None:
-    """Raise `UsageError` if another user may have put it there."""
     reason = why_maybe_planted(config)
     if not reason:
         return
@@ -232,7 +223,6 @@ def check_playbook(path: Path) -> None:
 
 
 def _check_matching_files(folder: Path, patterns: tuple[str, ...]) -> None:
-    """Raise `OSError` if others can write such a file or folder."""
     for pattern in patterns:
         for found in folder.glob(pattern):
             check_tree(found)

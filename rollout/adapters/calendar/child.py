@@ -1,7 +1,4 @@
-"""Reads a calendar in a process with limits.
-
-A small file can take hours, in libraries.
-"""
+"""Reads a calendar in a process with limits: libraries can take hours."""
 
 import resource
 import signal
@@ -54,7 +51,6 @@ def read_in_child(content: bytes, now: datetime, default_zone: str) -> Answer:
         )
     except subprocess.TimeoutExpired:
         return Answer(problem=TOO_LONG)
-    # As at the limit of CPU time.
     if process.returncode < 0:
         return Answer(problem=TOO_LONG)
     if process.returncode:

@@ -94,7 +94,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
 
     @property
     def uid(self) -> str:
-        """The UID, which replacing events share, or empty."""
+        """Return the UID, which replacing events share, or empty."""
         line = self.block.one("UID")
         return line.value if line else ""
 
@@ -106,7 +106,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
 
     @property
     def recurrence_id(self) -> ContentLine | None:
-        """The start of the occurrence that this event replaces, or None."""
+        """Return the start of the occurrence that this event replaces, or None."""
         return self.block.one("RECURRENCE-ID")
 
     @cached_property
@@ -155,7 +155,6 @@ class CalendarEvent(Struct, frozen=True, dict=True):
     def _occurrence_starts(
         self, first: datetime, periods: Iterable[_FoldKey], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
-        """Yield the local starts in order, without excluded ones."""
         rules = list(self._starts_by_rule(first))
         dates = [first, *(begin for begin, _ in periods)]
         for line in self.block.all("RDATE"):
@@ -232,7 +231,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         return max(as_written, by_clocks) if self._own_zone else as_written
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
-        """Return the value; `CalendarError` if it is unlike DTSTART."""
+        """`CalendarError` if the value is unlike DTSTART."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time is self._is_whole_days:
             line.refuse("it must be a date if DTSTART is a date, and a time if DTSTART is a time")
@@ -257,7 +256,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
 
     @cached_property
     def _elapsed_length(self) -> timedelta:
-        """The time that passes, even if clocks change."""
+        """Return the time that passes, even if clocks change."""
         line = self.block.one("DURATION")
         if line:
             return cast("timedelta", self._values_of(line)[0])

@@ -17,7 +17,7 @@ _HINT = (
 def read_calendar(path: Path, now: datetime, default_zone: str) -> tuple[str, ...]:
     """Return freezes as `2026-12-24T00:00..2026-12-27T00:00`, or `UsageError`.
 
-    From two days before `now` to two years after. `default_zone`: empty for this machine's.
+    Those from two days before `now` to two years after. `default_zone` is empty for this machine's.
     """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.NOT_WRITABLE_BY_OTHERS)

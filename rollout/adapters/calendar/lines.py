@@ -37,13 +37,11 @@ class CalendarError(ValueError):
 class ContentLine(Struct, frozen=True):
     """A property, maybe folded over several lines."""
 
-    # The first.
     number: int
     # In capitals, like parameters' names.
     name: str
     parameters: Mapping[str, str]
     value: str
-    # Unfolded.
     text: str
 
     def refuse(self, why: str) -> NoReturn:
@@ -55,7 +53,7 @@ class ContentLine(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """A component: what is between BEGIN and END."""
+    """A component."""
 
     name: str
     number: int
@@ -129,7 +127,7 @@ def _only_calendar(blocks: list[Block]) -> Block:
 
 
 def _unfold_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield lines with numbers. A fold may split a character."""
+    """A fold may split a character."""
     lines: list[tuple[int, list[bytes]]] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         line = raw.removesuffix(b"\r")

@@ -35,7 +35,6 @@ def read_occurrences(content: bytes, horizon: Interval, default_zone: str) -> It
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
-    """Return replaced occurrences by UID."""
     replaced = grouped((event.uid, event.recurrence_id) for event in events if event.recurrence_id)
     repeating = set[str]()
     for event in events:

@@ -39,7 +39,6 @@ def read_zones(calendar: Block, default_zone: str) -> Zones:
 
 
 def _zone_of_machine() -> tzinfo:
-    """Return this machine's zone; `UsageError` for an invalid TZ."""
     from dateutil.tz import gettz, tzlocal, tzstr  # noqa: PLC0415 - slow to import
 
     written = os.environ.get("TZ", "").removeprefix(":")
