@@ -9,7 +9,6 @@ _LIBRARIES = ("aiohttp", "asyncssh")
 
 
 def require_libraries() -> None:
-    """Raise RolloutError without the libraries. asyncssh needs a temporary folder."""
     try:
         for name in _LIBRARIES:
             import_module(name)

@@ -14,7 +14,6 @@ class LabClock:
         self._started = time.monotonic()
 
     def now(self) -> datetime:
-        """Return the machines' time, UTC."""
         return datetime.now(UTC) + self._ahead
 
     def monotonic(self) -> float:
@@ -29,5 +28,5 @@ class LabClock:
         self._ahead += timedelta(seconds=seconds)
 
     def age(self, moment: datetime) -> float:
-        """Return the simulated seconds since a moment."""
+        """In simulated seconds."""
         return (self.now() - moment).total_seconds() * self.speed

@@ -59,7 +59,6 @@ _BESIDE_BOOT: Final = HostTimings().shutdown + Timings().kubelet_ready
 
 
 def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> ClusterCopy:
-    """Raises ScenarioError."""
     try:
         copy = msgspec.json.decode(read_file(path), type=ClusterCopy)
     except OSError as error:
@@ -74,7 +73,6 @@ def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) 
 
 
 def scenario_like(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> Scenario:
-    """The only group just counts the nodes."""
     copy = load_copy(path, read_file)
     timings = HostTimings(boot=max(1.0, copy.pace.reboot - _BESIDE_BOOT))
     group = NodeGroup(prefix="node", count=len(copy.nodes))
@@ -95,7 +93,6 @@ def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
 
 @contextmanager
 def refuse_invalid_objects(path: str) -> Iterator[None]:
-    """Raise a ScenarioError for objects that no API server returns."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, StatusError) as error:

@@ -1,7 +1,4 @@
-"""The controllers of a copied cluster.
-
-A snapshot lacks most of them: they are made from their pods, with the first as template.
-"""
+"""Makes a copied cluster's controllers from their pods, with the first as template."""
 
 import re
 from collections import defaultdict
@@ -50,7 +47,6 @@ _UNCONTROLLED: Final = frozenset({"Node", "Job"})
 def fill_controllers(
     store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]
 ) -> dict[str, Json]:
-    """Return owner references by the copy's UIDs."""
     daemon_sets = {uid(daemon_set): daemon_set for daemon_set in copy.daemon_sets}
     deployments = {key(deployment): deployment for deployment in copy.deployments}
     pods_by_deployment, pods_by_owner = _group_pods(pods, deployments, daemon_sets)
@@ -99,10 +95,7 @@ def create_copy(
 def _fill_controller(
     store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, copy: ClusterCopy
 ) -> Json:
-    """Return an owner reference.
-
-    A custom owner becomes a database, any other unknown one a ReplicaSet.
-    """
+    """A custom owner becomes a database, any other unknown one a ReplicaSet."""
     owner = controller_of(pods[0]) if pods else None
     if owner is None:
         owner = {"kind": "DaemonSet", **(daemon_set or {})["metadata"]}
@@ -129,7 +122,6 @@ def _fill_controller(
 def _fill_deployment(
     store: ObjectStore, pods: Sequence[Json], deployment: Json, pace: CopiedPace
 ) -> Json:
-    """Return an owner reference to the only ReplicaSet."""
     labels = _common_labels(pods)
     template_hash = labels.pop(TEMPLATE_HASH, labels_of(pods[0])[TEMPLATE_HASH])
     owner_uid = (controller_of(pods[0]) or {})["uid"]
@@ -145,7 +137,6 @@ def _fill_deployment(
 
 
 def _deployment_name(pod: Json, owner: Json) -> str:
-    """Return an empty name if there is no Deployment."""
     name: str = owner["name"]
     suffix = f"-{labels_of(pod).get(TEMPLATE_HASH, '')}"
     is_rolled = owner["kind"] == "ReplicaSet" and name.endswith(suffix)
@@ -235,7 +226,6 @@ def _template_spec(resource: Resource, pods: Sequence[Json], daemon_set: Json) -
 
 
 def _volume_by_ordinal(volume: Json) -> Json:
-    """The claim has the ordinal of its StatefulSet's pod."""
     claim = volume.get("persistentVolumeClaim")
     match = _ORDINAL.fullmatch(claim["claimName"]) if claim else None
     if match is None:

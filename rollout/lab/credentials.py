@@ -108,7 +108,6 @@ def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: st
 
 
 def write_client_key(path: Path, key: asyncssh.SSHKey) -> None:
-    """The public key is written as `.pub`."""
     _write_private(path, key.export_private_key().decode())
     path.with_name(f"{path.name}.pub").write_text(key.export_public_key().decode())
 
@@ -129,7 +128,6 @@ def write_inventory(path: Path, hosts: Sequence[InventoryHost], *, user: str, ke
 
 
 def public_line(key: asyncssh.SSHKey) -> str:
-    """Return a line of known_hosts, without a comment."""
     return " ".join(key.export_public_key().decode().split()[:2])
 
 

@@ -15,10 +15,7 @@ from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 
 
 class Fleet:
-    """The hosts by name; each gets a socket, in order.
-
-    `authorized` is the key that may log in to all hosts.
-    """
+    """The hosts by name. `authorized` is the key that may log in to all hosts."""
 
     def __init__(
         self,
@@ -60,12 +57,10 @@ class Fleet:
 
     @property
     def shared_port(self) -> int | None:
-        """The port of all hosts, or None if each has its own port."""
         ports = {host.port for host in self.inventory}
         return ports.pop() if len(ports) == 1 else None
 
     def use_fleetlock(self, base_url: str) -> None:
-        """An empty URL stands for none."""
         for machine in self.machines.values():
             if machine.settings.zincati is not None:
                 machine.files[DROP_IN] = drop_in(base_url, machine.settings.zincati.group)

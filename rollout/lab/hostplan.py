@@ -32,8 +32,7 @@ def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
 def scale(scenario: Scenario, nodes: int) -> Scenario:
     """Scale the groups of workers to this number of nodes in all.
 
-    The control plane shrinks to one node if it would be more than half of the cluster. A single
-    node is a worker.
+    The control plane shrinks to one node if it would be more than half of the cluster.
     """
     masters = sum(group.count for group in scenario.nodes if group.role is Role.CONTROL_PLANE)
     if nodes < 2 * masters:
@@ -61,7 +60,6 @@ def _share(scenario: Scenario, role: Role, nodes: int) -> dict[str, int]:
 
 
 def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
-    """Raises ScenarioError if an override selects no host."""
     drafts = [_draft(group, index) for group in scenario.nodes for index in range(group.count)]
     for override in scenario.hosts:
         if not any(_matches(draft, override.select) for draft in drafts):

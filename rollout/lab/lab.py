@@ -26,10 +26,7 @@ class Lab(LabFiles):
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> None:
-        """Return when the lab serves; raises RolloutError.
-
-        `directory` is for clients' files, `speed` is simulated seconds per real second.
-        """
+        """Return when the lab serves. `speed` is simulated seconds per real second."""
         self.scenario = scenario
         self._ready: Future[Simulation] = Future()
         self._stopping = asyncio.Event()
@@ -114,7 +111,6 @@ class Lab(LabFiles):
 def serve(
     scenario: Scenario, *, directory: Path, speed: float, on_ready: Callable[[Lab], None]
 ) -> Scoreboard:
-    """Serve until SIGINT or SIGTERM; raises RolloutError."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: ended.set())

@@ -101,7 +101,6 @@ def bind_hosts(count: int) -> list[socket.socket]:
 
 
 def bind_ipv6_hosts(count: int) -> list[socket.socket]:
-    """Use a port of ::1 for each host; raises OSError."""
     return [open_socket(_LOOPBACK_IPV6, 0) for _ in range(count)]
 
 
@@ -112,7 +111,6 @@ def open_socket(address: str, port: int) -> socket.socket:
 
 
 def _bind_network(network: ipaddress.IPv4Address, count: int) -> list[socket.socket]:
-    """All addresses get the same free port."""
     port = 0
     sockets = list[socket.socket]()
     with ExitStack() as on_error:

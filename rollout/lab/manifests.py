@@ -1,4 +1,4 @@
-"""The API objects of workloads. Controllers create most of their pods. Pure."""
+"""The API objects of workloads. Controllers create most of their pods."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,6 @@ _TOLERATE_CONTROL_PLANE: Final = {
 def workload_objects(
     workload: ScenarioWorkload, hosts: Sequence[HostPlan], node_uids: Mapping[str, str]
 ) -> Iterator[tuple[Resource, Json]]:
-    """`node_uids` are the UIDs of Nodes by name."""
     if workload.budget:
         yield BUDGETS, _budget(workload, workload.budget, workload.name)
     if workload.second_budget:
@@ -78,7 +77,6 @@ def replicas_of(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> int:
 
 
 def _per_worker(share: float, hosts: Sequence[HostPlan]) -> int:
-    """Round up, to at least 1."""
     workers = sum(host.role is Role.WORKER for host in hosts)
     return max(1, math.ceil(share * workers))
 

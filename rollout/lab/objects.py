@@ -20,7 +20,6 @@ def name_of(obj: Json) -> str:
 
 
 def namespace_of(obj: Json) -> str:
-    """Return an empty namespace for cluster-scoped objects."""
     return str(obj["metadata"].get("namespace", ""))
 
 
@@ -77,7 +76,6 @@ def is_mirror(pod: Json) -> bool:
 
 
 def node_name(pod: Json) -> str:
-    """Return an empty name if the pod has no node."""
     return str(spec_of(pod).get("nodeName") or "")
 
 

@@ -43,8 +43,6 @@ class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 class HostSelection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """All conditions must hold."""
-
     names: tuple[str, ...] = ()
     role: Role | None = None
     zone: str | None = None
@@ -121,9 +119,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`clock_ahead` is in seconds, negative for behind.
 
     `steps` are the command lines to suggest, if not the usual ones. `fleetlock` is the base URL for
-    hosts with Zincati; without one they send no requests. `like` is a file of `plan --snapshot`:
-    the lab copies that cluster, and nodes and workloads here do not count. With `ipv6` hosts listen
-    on ::1, each on its own port.
+    hosts with Zincati. `like` is a file of `plan --snapshot`: the lab copies that cluster, and
+    nodes and workloads here do not count. With `ipv6` hosts listen on ::1.
     """
 
     description: str
@@ -154,7 +151,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def load_scenario(
     name_or_path: str, read_file: Callable[[Path], bytes] = Path.read_bytes
 ) -> Scenario:
-    """Return the lab's scenario of this name, or a file's; raises ScenarioError."""
+    """Return the lab's scenario of this name, or a file's."""
     if name_or_path in scenario_names():
         return _decode(_read_shipped(name_or_path), name_or_path, source=name_or_path)
     path = Path(name_or_path)
@@ -250,12 +247,11 @@ def steps_of(scenario: Scenario) -> tuple[str, ...]:
     if url.scheme == "http" and url.path in ("", "/"):
         serve = f"rollout fleetlock serve --listen {url.netloc}   # serves until Ctrl-C"
         return (serve, *steps)
-    # Another URL is served elsewhere.
     return steps
 
 
 def flags_of(scenario: Scenario) -> Sequence[str]:
-    """Return the flags of `rollout plan` in the steps; none without it."""
+    """Return the flags of `rollout plan` in the steps."""
     for step in steps_of(scenario):
         words = shlex.split(step, comments=True)
         if words[:2] == ["rollout", "plan"]:

@@ -1,4 +1,4 @@
-"""What happened to the cluster. Clients' own reports do not count."""
+"""What happened to the cluster; clients' own reports do not count."""
 
 from collections import Counter
 from collections.abc import Callable, Container
@@ -51,12 +51,11 @@ class HostVersions(Struct, frozen=True):
 class Scoreboard(Struct, frozen=True):
     """Pods and budgets are named `namespace/name`.
 
-    `reboots` counts new boot IDs. `killed` pods ran when their host went down. `deletions` are pods
-    that clients deleted without an eviction. `moved_twice` counts evictions of pods created after
-    the start. `most_unavailable` is the largest number of nodes that were not Ready, off or newly
-    cordoned at one time. `taints_left` are nodes with rollout's soft taint, `exclusions_left` nodes
-    newly excluded from load balancers. `rolled_back` are hosts that did not boot the staged
-    version.
+    `killed` pods ran when their host went down. `deletions` are pods that clients deleted without
+    an eviction. `moved_twice` counts evictions of pods created after the start. `most_unavailable`
+    is the largest number of nodes that were not Ready, off or newly cordoned at one time.
+    `exclusions_left` are nodes newly excluded from load balancers. `rolled_back` are hosts that did
+    not boot the staged version.
     """
 
     reboots: dict[str, int]

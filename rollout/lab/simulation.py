@@ -51,7 +51,6 @@ class LabFiles:
         self.key = directory / "id_ed25519"
 
     def variables(self, shared_port: int | None) -> dict[str, str]:
-        """`shared_port` is the SSH port of all hosts, or None for the inventory's."""
         # ssh splits the option at spaces unless it is quoted.
         known_hosts = shlex.quote(f'UserKnownHostsFile="{self.known_hosts}"')
         variables = {
@@ -85,7 +84,6 @@ class Simulation(Struct, frozen=True):
 async def simulation(
     scenario: Scenario, *, directory: Path, speed: float
 ) -> AsyncIterator[Simulation]:
-    """Run a lab within the context; raises RolloutError if it cannot be set up."""
     copy = load_copy(Path(scenario.like)) if scenario.like else None
     if copy:
         with refuse_invalid_objects(scenario.like):

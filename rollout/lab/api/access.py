@@ -50,7 +50,6 @@ class AccessControl:
         self.not_ready_for = 0
 
     def user(self, authorization: str) -> str:
-        """Raises a 401 for an unknown token."""
         if not authorization:
             return ANONYMOUS
         # Clients in pods write it in lower case.
@@ -60,7 +59,6 @@ class AccessControl:
         return _USER
 
     def check(self, user: str, target: Target) -> None:
-        """Raise a 403 unless the user may do this."""
         if target.resource is NOTHING:
             return
         if self.not_ready_for:

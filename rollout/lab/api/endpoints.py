@@ -67,7 +67,6 @@ class Endpoints:
         }
 
     def answer(self, call: Call) -> EndpointResponse | Watch:
-        """Raises StatusError for every refusal."""
         resource = call.target.resource
         subresource = call.target.subresource
         verb = call.target.verb
@@ -160,7 +159,6 @@ def _decode(payload: bytes) -> Any:
 
 
 def _body(call: Call) -> Json:
-    """Raises a 415 for other encodings, a 400 for no object."""
     if call.content_type == protobuf.MEDIA_TYPE:
         return protobuf.decode_object(call.payload)
     if call.content_type not in {JSON, ""}:

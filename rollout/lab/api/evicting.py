@@ -1,7 +1,7 @@
 """The eviction subresource, with a real server's order of checks.
 
 The budget is charged before the UID is checked: an eviction meant for another pod costs a
-disruption. A dry run costs nothing.
+disruption.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,6 @@ class EvictionEndpoint:
         return evicted()
 
     def _charge_budget(self, pod: Json, *, dry_run: bool) -> None:
-        """Raises a 429 if the budget allows no disruption."""
         budgets = [
             budget
             for budget in self._store.items(BUDGETS, namespace_of(pod))

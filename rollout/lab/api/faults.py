@@ -125,7 +125,7 @@ class FaultPlan:
         return None
 
     def remaining(self, rule: ApiFault) -> float:
-        """Return simulated seconds; 0 if the rule is not in force."""
+        """In simulated seconds; 0 if the rule is not in force."""
         ends = next((active.ends for active in self._active if active.rule is rule), 0.0)
         return max(ends - self._now(), 0.0)
 
@@ -167,7 +167,6 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
 
 
 def stand_in(fault: ApiFault) -> EndpointResponse | None:
-    """Return None for the server's own answer."""
     if fault.answer in _REFUSALS:
         return refused(StatusError(*_REFUSALS[fault.answer]))
     match fault.answer:

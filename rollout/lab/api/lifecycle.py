@@ -1,5 +1,3 @@
-"""How objects are created and deleted, by clients and controllers alike."""
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -52,7 +50,6 @@ _REPLICATED: Final = frozenset({DEPLOYMENTS, REPLICASETS, STATEFULSETS})
 
 
 def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Json:
-    """Admission changes only new objects (`creating`)."""
     fields = without_nulls(obj["metadata"])
     metadata = {key: value for key, value in fields.items() if value not in ({}, [])}
     if creating and resource in WITH_GENERATION:
@@ -130,7 +127,6 @@ def begin_deletion(
 
 
 def put_or_remove(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
-    """Return None if the object was deleted and is not kept."""
     metadata = obj["metadata"]
     is_kept = metadata.get("deletionGracePeriodSeconds") or metadata.get("finalizers")
     # The garbage collector removes a namespace once it is empty.
@@ -164,7 +160,7 @@ def deleted_form(
 
 
 def pod_grace(pod: Json, requested: int | None) -> int:
-    """Return seconds; 0 if the pod has no node or has finished."""
+    """In seconds; 0 if the pod has no node or has finished."""
     if not node_name(pod) or is_finished(pod):
         return 0
     grace = requested

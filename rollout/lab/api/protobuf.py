@@ -1,6 +1,6 @@
 """Bodies in protobuf, which kubectl sends for `auth can-i`, `drain` and `create`.
 
-The tables have the fields that are read, by the published Kubernetes API definitions.
+Source of the field numbers: the published Kubernetes API definitions.
 """
 
 from base64 import b64encode
@@ -93,7 +93,6 @@ _ENVELOPE: Final[_Message] = {
 
 
 def decode_object(payload: bytes) -> Json:
-    """Raises a 415 for unknown kinds and invalid bytes."""
     try:
         envelope = _decode(payload.removeprefix(_MAGIC), _ENVELOPE)
         message = _KINDS[envelope["type"]["kind"]]

@@ -34,7 +34,6 @@ class Lists:
         self._remaining: dict[str, _RemainingList] = {}
 
     def page(self, call: Call) -> tuple[list[Json], Json]:
-        """Raises a 410 for an old token."""
         limit = whole_number(call.query, "limit")
         token = call.query.get("continue")
         if not token:
@@ -63,7 +62,6 @@ class Lists:
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int:
-    """Return 0 if the number is absent; raises a 400."""
     text = query.get(name, "")
     try:
         return int(text) if text else 0
@@ -93,7 +91,7 @@ class Watch(Struct, frozen=True):
     include: str
 
     def initial_events(self, store: ObjectStore) -> list[Json]:
-        """Return the current objects or changes; an ERROR if those are gone."""
+        """Return an ERROR if the changes are gone."""
         if self.since is None:
             objects = store.items(self.target.resource, self.target.namespace)
             return [_event("ADDED", obj) for obj in self.selection.select(objects)]
@@ -141,7 +139,6 @@ def _event(kind: str, obj: Json) -> Json:
 
 
 def watch_of(call: Call) -> Watch:
-    """Raises a 400."""
     query = call.query
     if query.get("sendInitialEvents") in {"1", "true"}:
         raise bad_request("sendInitialEvents is not served: list first")
@@ -185,7 +182,6 @@ async def follow(
 
 
 async def _next_changes(queue: asyncio.Queue[Change], seconds: float) -> list[Change]:
-    """Return all queued changes, after waiting this long for the first."""
     changes = list[Change]()
     with suppress(TimeoutError):
         async with asyncio.timeout(max(seconds, 0)):

@@ -1,5 +1,3 @@
-"""The form of an answer: objects, or the tables that `kubectl get` shows."""
-
 import zlib
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -50,7 +48,6 @@ class PrinterColumn(NamedTuple):
         }
 
     def cell(self, obj: Json, now: datetime) -> str:
-        """A map is shown as its size."""
         source = self.source
         value = source(obj, now) if callable(source) else field_of(obj, source)
         if isinstance(value, dict):
@@ -200,7 +197,6 @@ def list_body(
 
 
 def _list_item(obj: Json) -> Json:
-    """The list names the type."""
     return {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}
 
 

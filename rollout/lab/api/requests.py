@@ -42,7 +42,6 @@ _ADDRESS: Final = re.compile(
 
 
 def parse_target(method: str, path: str, query: Mapping[str, str]) -> Target:
-    """The resource is NOTHING for unknown URLs."""
     unknown = Target(method.lower(), path)
     match = _ADDRESS.fullmatch(path)
     if match is None:
@@ -85,7 +84,6 @@ class Call(Struct, frozen=True):
 
     @property
     def manager(self) -> str:
-        """The field manager that the client sets, or else the client's name."""
         return self.query.get("fieldManager") or self.user_agent.partition("/")[0] or "unknown"
 
     @property

@@ -24,7 +24,7 @@ class Resource(Struct, frozen=True, eq=False):
 
     @property
     def qualified(self) -> str:
-        """The name in error messages: `pods`, `daemonsets.apps`."""
+        """As in error messages: `pods`, `daemonsets.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -184,7 +184,6 @@ def _openapi_paths() -> dict[str, Any]:
 
 
 def _openapi() -> dict[str, Any]:
-    """Return the smallest document that leaves validation to the server."""
     parameters = [
         {"name": name, "in": "query", "schema": {"type": "string"}}
         for name in ("dryRun", "fieldValidation")

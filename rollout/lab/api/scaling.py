@@ -33,7 +33,6 @@ def patch_scale(writer: Writer, call: Call, patch: Any) -> Json:
 
 
 def update_scale(writer: Writer, call: Call, scale: Json) -> Json:
-    """Raises a 409 for another version, a 422 below 0."""
     target = call.target
     workload = writer.current(target.resource, target.name, target.namespace)
     metadata = scale.get("metadata") or {}

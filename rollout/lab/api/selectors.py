@@ -90,7 +90,6 @@ class ListOptions(Struct, frozen=True):
 
 
 def selection_of(call: Call) -> ListOptions:
-    """Raises a 400 for invalid selectors."""
     try:
         labels = parse_selector(call.query.get("labelSelector", ""))
     except UsageError as error:
@@ -101,7 +100,6 @@ def selection_of(call: Call) -> ListOptions:
 
 
 def _field_term(term: str, resource: Resource) -> _FieldTerm:
-    """Parse `path=value`, `path==value` or `path!=value`."""
     path, sign, value = term.partition("=")
     equals = not path.endswith("!")
     path = path.removesuffix("!").strip()

@@ -59,7 +59,6 @@ class ApiServer:
         return f"https://{LOOPBACK}:{self.port}"
 
     async def start(self) -> None:
-        """Listen on a free port, which is then `port`."""
         self._reservation = reserve_port()
         if self._reservation is not None:
             self.port = self._reservation.getsockname()[1]
@@ -67,7 +66,6 @@ class ApiServer:
         self.come_back()
 
     async def stop(self) -> None:
-        """Close everything for good; an outage does not end any more."""
         self._stopped = True
         if self._outage is not None:
             self._outage.cancel()
@@ -232,7 +230,6 @@ class _TrackingServer(web.Server):
 async def _respond_cut(
     request: web.BaseRequest, status: int, payload: bytes, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Send the payload, half of an answer, and break off."""
     # Even an empty payload is announced as longer, so that the client notices.
     announced = {**headers, "Content-Length": str(2 * len(payload) + 2)}
     response = web.StreamResponse(status=status, headers=announced)

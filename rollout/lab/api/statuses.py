@@ -98,7 +98,6 @@ def unauthorized() -> StatusError:
 
 
 def forbidden(resource: Resource, name: str, why: str, causes: Iterable[Json] = ()) -> StatusError:
-    """Without a name, refuse access to the resource."""
     subject = _quote(resource, name) if name else resource.qualified
     details = _details(resource, name, causes)
     return StatusError("Forbidden", f"{subject} is forbidden: {why}", details)
@@ -169,7 +168,6 @@ def invalid(resource: Resource, name: str, causes: Iterable[Json]) -> StatusErro
 
 
 def server_error(message: str) -> StatusError:
-    """Return a 500, which has no reason."""
     return StatusError("", message)
 
 

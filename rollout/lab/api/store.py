@@ -55,7 +55,6 @@ def _index_keys_of_pod(pod: Json) -> list[IndexKey]:
 
 
 def _index_keys_of_budget(budget: Json) -> list[IndexKey]:
-    """Every pod of the budget has this label."""
     selector: Json = (budget.get("spec") or {}).get("selector") or {}
     label, value = next(iter((selector.get("matchLabels") or {}).items()), ("", ""))
     return [(budget["metadata"].get("namespace", ""), label, value)]
@@ -83,7 +82,6 @@ def object_key(obj: Json) -> str:
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a UTC time in whole seconds."""
     # `strftime` takes ten times as long, and this runs for every change.
     return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
@@ -105,7 +103,6 @@ class _Collection:
         del self.keys[bisect_left(self.keys, key)]
 
     def items(self, namespace: str) -> list[Json]:
-        """An empty namespace stands for all."""
         keys = self.keys
         if namespace:
             # "0" follows "/" in ASCII, so it begins the first key after those of the namespace.
@@ -135,7 +132,6 @@ class ObjectStore:
         return self._collections[resource].objects.get(key_of(name, namespace))
 
     def items(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """Return objects in key order."""
         return self._collections[resource].items(namespace)
 
     def pods_on(self, node: str) -> list[Json]:

@@ -29,7 +29,6 @@ _IMMUTABLE: Final = "Forbidden: field is immutable when `immutable` is set"
 
 
 def check(resource: Resource, obj: Json, current: Json | None = None) -> None:
-    """Raise a 422 with all causes."""
     metadata = obj["metadata"]
     causes: list[Json] = []
     if current is None:

@@ -1,7 +1,6 @@
 """A write is one step of the event loop.
 
-So nothing changes an object between its reading and its replacement. A dry run does the same
-without the store.
+So nothing changes an object between its reading and its replacement.
 """
 
 from collections.abc import Mapping
@@ -46,8 +45,6 @@ _CREATED_BY_UPDATE = frozenset({LEASES, EVENTS})
 
 
 class DeleteOptions(Struct, frozen=True):
-    """None and empty strings mean not given."""
-
     grace_seconds: int | None = None
     uid: str = ""
     dry_run: bool = False
@@ -73,14 +70,12 @@ class Writer:
         self._store = store
 
     def current(self, resource: Resource, name: str, namespace: str) -> Json:
-        """Raises a 404."""
         obj = self._store.get(resource, name, namespace if resource.namespaced else "")
         if obj is None:
             raise not_found(resource, name)
         return obj
 
     def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
-        """Raise a 404 if the namespace does not exist, a 403 if it is terminating."""
         if self.current(NAMESPACES, namespace, "")["metadata"].get("deletionTimestamp"):
             raise namespace_terminating(resource, name, namespace)
 
@@ -145,7 +140,6 @@ class Writer:
         return self.replace(call, current, patched)
 
     def replace(self, call: Call, current: Json, wanted: Json) -> Json:
-        """Raises a 409 for another version."""
         resource = call.target.resource
         _check_uid_and_version(resource, current, wanted.get("metadata") or {})
         allowed = _without_protected_changes(call.target, current, wanted)
@@ -177,7 +171,7 @@ def _check_uid_and_version(resource: Resource, current: Json, metadata: Json) ->
 
 
 def check_uid(resource: Resource, current: Json, uid: str) -> None:
-    """Refuse a deletion meant for another UID; an empty one means any."""
+    """An empty UID means any."""
     stored = current["metadata"]
     if uid not in {"", stored["uid"]}:
         raise wrong_precondition(resource, stored["name"], uid, stored["uid"])
@@ -250,10 +244,9 @@ _MERGE_KEYS: Final = {
 
 
 def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
-    """Raises a 415 or a 400.
+    """A strategic merge merges the lists above by their keys and replaces others.
 
-    A strategic merge merges the lists above by their keys and replaces others. Directives
-    (`$patch`) are ignored.
+    Directives (`$patch`) are ignored.
     """
     if media_type not in {MERGE, STRATEGIC}:
         raise unsupported_media_type()

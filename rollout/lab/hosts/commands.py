@@ -193,7 +193,7 @@ def _rpm_ostree_lock(session: ShellSession) -> str:
     return "locked\n" if _read_files(session, STAGED_LOCK) else ""
 
 
-# These need a shell.
+# These sections need a shell.
 _TEXTS: Final[Mapping[str, Callable[[ShellSession], str]]] = {
     "update-conf": _update_conf,
     "clock": _clock,
@@ -214,7 +214,6 @@ _SIMULATED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]
 
 
 async def _check_for_update(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """The first tool that succeeds ends the check."""
     err = ""
     statuses = dict[str, int]()
     status = 0

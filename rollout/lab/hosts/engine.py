@@ -92,8 +92,8 @@ _NEXT: Final = {
 class UpdateEngine:
     """`staged` is the version on the other partition, `available` the server's.
 
-    `marked` is the marker file in /run: a restarted engine is `forgetful`, as it knows only from
-    this that an update is staged.
+    `marked` is the marker file in /run, from which a restarted (`forgetful`) engine knows that an
+    update is staged.
     """
 
     operation: UpdateOperation = UpdateOperation.IDLE
@@ -173,7 +173,6 @@ class UpdateEngine:
         self.forgetful = False
 
     def restart(self) -> None:
-        """Only the marker file survives."""
         self.forgetful = self.marked
         self.operation = UpdateOperation.NEED_REBOOT if self.marked else UpdateOperation.IDLE
         self.progress = 0.0

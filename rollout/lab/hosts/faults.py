@@ -12,8 +12,6 @@ class RebootFault(StrEnum):
 
 
 class SudoFault(StrEnum):
-    """How `sudo -n` fails."""
-
     REFUSED = "refused"
     ONLY_REBOOTS = "only-reboots"
     PASSWORD = "password"  # noqa: S105 - a word of the scenario files, no secret

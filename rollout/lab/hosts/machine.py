@@ -74,7 +74,6 @@ class Units:
             )
 
     def find(self, name: str) -> Unit | None:
-        """A name without a suffix means a service."""
         return self._units.get(name if "." in name else f"{name}.service")
 
     def properties(self, name: str) -> dict[str, str]:
@@ -122,8 +121,6 @@ class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answer to a command that the lab does not know; it may also reboot."""
-
     output: str = ""
     exit: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     reboots: bool = False
@@ -289,7 +286,6 @@ class Machine:
             self._notify(HostEvent.DOWN)
 
     def power_on(self) -> None:
-        """Boot with a new boot ID, and with the staged version unless it rolls back."""
         if self.power is not Power.OFF:
             return
         self.power = Power.RUNNING

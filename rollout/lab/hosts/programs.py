@@ -95,7 +95,6 @@ def _change(session: ShellSession, verb: str, name: str, *, now: bool) -> Comman
 
 
 def _why_engine_refuses(session: ShellSession) -> str:
-    """Return an empty text if the call is allowed."""
     machine = session.machine
     if machine.faults.bus is BusFault.ABSENT or not machine.units.active(UPDATE_ENGINE):
         return f"The name {_ENGINE} was not provided by any .service files"
@@ -292,13 +291,11 @@ async def _cat(session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def _test(session: ShellSession, words: Words) -> CommandOutput:
-    """Answer `test -e FILE`, also several joined by `-o`."""
     texts = [read_file(session.machine, path) for path in words[2::3]]
     return CommandOutput(1 if all(text is None for text in texts) else 0)
 
 
 async def _sudo(session: ShellSession, words: Words) -> CommandOutput:
-    """Answer `sudo -n COMMAND`, `sudo -n -l COMMAND` and `sudo -n -l`."""
     machine = session.machine
     user = session.user
     command = tuple(dropwhile(lambda word: word.startswith("-"), words[1:]))

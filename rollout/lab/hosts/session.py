@@ -32,7 +32,7 @@ Program: TypeAlias = "Callable[[ShellSession, Words], Awaitable[CommandOutput]]"
 
 
 class ShellSession(Struct, frozen=True):
-    """`terminal` (`pts/1`) may be empty; `programs` are by name."""
+    """`terminal` (`pts/1`) may be empty."""
 
     machine: Machine
     user: str

@@ -76,7 +76,6 @@ async def _cgpt(session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def _unshare(session: ShellSession, words: Words) -> CommandOutput:
-    """The script prints a device's os-release."""
     if session.user != "root":
         return CommandOutput(1, err="unshare: unshare failed: Operation not permitted\n")
     machine = session.machine

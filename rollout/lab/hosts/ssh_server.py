@@ -1,4 +1,4 @@
-"""Its library is not the product's SSH library, so that each checks the other."""
+"""asyncssh is not the product's SSH library, so that each checks the other."""
 
 import asyncio
 import socket
@@ -25,8 +25,6 @@ def new_host_key() -> asyncssh.SSHKey:
 
 
 class HostSshServer:
-    """`authorized` is the only key that may log in, `host_key` the first one."""
-
     def __init__(
         self,
         machine: Machine,

@@ -90,7 +90,6 @@ class Zincati:
         machine.observers.append(self._follow)
 
     def start(self) -> None:
-        """The unit reports its steady state first."""
         self._task = self._machine.spawn(self._run())
 
     def restart(self) -> None:
@@ -120,7 +119,6 @@ class Zincati:
             await self._pause(_REFRESH_SECONDS)
 
     async def _request(self, session: aiohttp.ClientSession, path: str) -> str:
-        """Return the kind of the error; empty if granted."""
         base_url, group = await self._settings()
         url = urljoin(base_url, path)
         body = request_body(self._machine.machine_id, group)
@@ -137,7 +135,6 @@ class Zincati:
         return kind
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:
-        """Return a context for the host's anchors, or True for the default."""
         anchors = [text for path, text in self._machine.files.items() if path.startswith(ANCHORS)]
         if not anchors or not url.startswith("https:"):
             return True
@@ -160,7 +157,6 @@ class Zincati:
 
 
 def _error_kind(status: int, body: bytes) -> str:
-    """Return the protocol's kind, or the agent's own for other answers."""
     try:
         return str(json.loads(body)["kind"])
     except (ValueError, TypeError, KeyError):

@@ -29,7 +29,7 @@ class _Timer(NamedTuple):
 
 
 class Agenda:
-    """Timers, in simulated seconds, run in order of due time, then of arrival.
+    """Timers, in simulated seconds.
 
     `time` is when the last one was due: controllers that measure silence by it do not mistake a
     delay of the process for silence.
@@ -54,11 +54,7 @@ class Agenda:
     def after(
         self, seconds: float, work: Callable[..., None], *args: Any, is_skippable: bool = True
     ) -> None:
-        """`seconds` are simulated.
-
-        `is_skippable` lets `fast_forward` do it without waiting: wrong for heartbeats and
-        deadlines.
-        """
+        """`is_skippable` lets `fast_forward` do it at once: wrong for heartbeats and deadlines."""
         self._at(self.clock.monotonic() + seconds, work, *args, is_skippable=is_skippable)
 
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
@@ -68,15 +64,11 @@ class Agenda:
             self.after(seconds, self._once, work, args)
 
     def repeat(self, seconds: float, work: Callable[..., None]) -> None:
-        """Repeat from `time` on, in simulated seconds; `fast_forward` leaves it out.
-
-        So two requests in a process that is held up between them keep one rhythm.
-        """
+        """Repeat from `time` on, in simulated seconds; `fast_forward` leaves it out."""
         due = self.time + seconds
         self._at(due, self._again, due, seconds, work, is_skippable=False)
 
     def fast_forward(self) -> None:
-        """Do queued work and skippable timers at once, until none are left."""
         self._run_all_ready()
         while skipped := sorted(timer for timer in self._timers if timer.is_skippable):
             self._timers = [timer for timer in self._timers if not timer.is_skippable]
@@ -126,7 +118,6 @@ class Agenda:
         return self._timers[0].due - self.clock.monotonic()
 
     def _run_slice(self) -> None:
-        """Do queued work first."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _SLICE_SECONDS
         while loop.time() < end:

@@ -148,7 +148,6 @@ class DisruptionController:
         return sum({uid(item): int(spec_of(item).get("replicas", 1)) for item in scalable}.values())
 
     def _find_scalable(self, pod: Json, owner: Json) -> Json:
-        """Return a ReplicaSet's Deployment, if any; raises UnscalableError."""
         resource = _SCALABLE.get(owner["kind"])
         workload = None
         if resource is not None:

@@ -28,7 +28,6 @@ class SimulatedCluster(Struct, frozen=True):
     own_deletions: set[str] = field(default_factory=set)
 
     def now(self) -> datetime:
-        """Return the wall clock's time, UTC."""
         return self.clock.now()
 
     def pods_owned_by(self, owner_uid: str) -> list[Json]:
@@ -48,7 +47,6 @@ class SimulatedCluster(Struct, frozen=True):
         return [budget for budget in budgets if matches(spec_of(budget).get("selector"), labels)]
 
     def delete(self, resource: Resource, obj: Json, *, grace_seconds: int | None = None) -> None:
-        """A deletion that has begun continues."""
         self.own_deletions.add(uid(obj))
         begin_deletion(self.store, resource, obj, grace_seconds=grace_seconds)
 

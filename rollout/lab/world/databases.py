@@ -75,7 +75,6 @@ class Databases(WorkloadController):
             self._promote_standby(obj)
 
     def _move_later(self, obj: Json, pods: list[Json], move: Callable[[str, str], None]) -> None:
-        """Wait for some seconds after the cordon of one of their nodes."""
         if not any(map(self._is_cordoned, pods)):
             return
         annotations = field_of(obj, "spec.template.metadata.annotations") or {}
@@ -137,7 +136,6 @@ class Databases(WorkloadController):
                 self._give_role(pod, role["label"], role["replica"])
 
     def _replace_guarded(self, namespace: str, name: str) -> None:
-        """Delete the pods on cordoned nodes whose budgets allow no eviction."""
         obj = self._store.get(CLUSTERS, name, namespace)
         for pod in self._active(obj) if obj is not None else ():
             budgets = self._cluster.budgets_selecting(namespace, labels_of(pod))
@@ -150,7 +148,6 @@ class Databases(WorkloadController):
         self._store.put(PODS, {**pod, "metadata": {**pod["metadata"], "labels": labels}})
 
     def _primaries(self, obj: Json) -> list[Json]:
-        """The list is empty if the primary is terminating or gone."""
         role = _role_of(obj)
         return [
             pod
@@ -174,7 +171,6 @@ class Databases(WorkloadController):
 
 
 def _role_of(obj: Json) -> Mapping[str, str]:
-    """Return an empty mapping without roles."""
     role: Mapping[str, str] = spec_of(obj).get("role", _ROLE)
     return role
 

@@ -68,7 +68,6 @@ class Deployments(WorkloadController):
             self._roll(obj, current, old)
 
     def _roll(self, obj: Json, current: Json, old: list[Json]) -> None:
-        """Do as much as the strategy allows now."""
         desired = replicas_of(obj)
         rolling = field_of(obj, "spec.strategy.rollingUpdate") or {}
         surge = math.ceil(_share(rolling.get("maxSurge", _DEFAULT_SHARE), desired))

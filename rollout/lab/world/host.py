@@ -101,12 +101,11 @@ def new_lease(name: str, now: datetime) -> Json:
 
 
 def micro_time(moment: datetime) -> str:
-    """Return a UTC time in microseconds."""
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
 def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: timedelta) -> Json:
-    """The pod has its host's address, as the lab has no pod network.
+    """The lab has no pod network, so the pod has its host's address.
 
     Its binding is dated back by `starting`, as no time passes in `fast_forward`.
     """

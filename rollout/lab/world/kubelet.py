@@ -150,7 +150,6 @@ class Kubelet:
         self.renew()
 
     def _node(self) -> Json:
-        """Create the Node if it does not exist."""
         node = self._store.get(NODES, self.host.name)
         return node or self._store.create(NODES, new_node(self.host))
 
@@ -224,7 +223,6 @@ class Kubelet:
         self._after(min(grace, seconds), self._remove, pod)
 
     def _remove(self, terminated: Json) -> None:
-        """Finalizers may keep the pod."""
         pod = self._cluster.current(PODS, terminated)
         if pod is not None:
             self._containers.pop(uid(pod), None)

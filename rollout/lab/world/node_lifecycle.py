@@ -139,7 +139,6 @@ class NodeLifecycle:
                     )
 
     def _evict(self, name: str, tainted: Json, taint: Taint) -> None:
-        """Delete a pod that may stay no longer under the taint."""
         node = self._store.get(NODES, name)
         pod = self._cluster.current(PODS, tainted)
         if node is None or pod is None or is_deleting(pod):

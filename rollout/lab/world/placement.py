@@ -160,7 +160,6 @@ def _requests_of_container(container: Json) -> dict[str, int]:
 
 
 def refusal(demand: PlacementDemand, room: NodeRoom) -> str | None:
-    """Return None if the node takes the pod."""
     return (
         _why_node_refuses(demand.pod, room)
         or _why_too_full(demand, room)
@@ -223,7 +222,6 @@ def any_term_holds(terms: Sequence[Json], node_name: str, labels: Mapping[str, s
 
 
 def required_node_terms(spec: Json) -> list[Json] | None:
-    """Return None if there is no required affinity."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get(_REQUIRED)
     return None if required is None else required.get("nodeSelectorTerms") or []
@@ -240,7 +238,6 @@ def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
 
 
 def pinned_node(pod: Json) -> str | None:
-    """Return None for pods that belong to no DaemonSet."""
     terms = required_node_terms(pod["spec"])
     if not terms or len(terms) != 1:
         return None

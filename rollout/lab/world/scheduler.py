@@ -177,7 +177,6 @@ class SimulatedScheduler:
                 yield room
 
     def _repelling_values(self, pod: Json) -> Iterator[tuple[str, str]]:
-        """Consider anti-affinity of this and of placed pods."""
         for term in affinity_terms(pod, "podAntiAffinity"):
             for room in self._rooms_selected_by(term, pod):
                 if term["topologyKey"] in room.labels:
@@ -242,7 +241,6 @@ class SimulatedScheduler:
         self._retry()
 
     def _account(self, pod: Json, sign: int) -> None:
-        """`sign` is 1 or -1."""
         node = node_name(pod)
         cpu, memory, others = requests_of(pod)
         used = self._used[node]
@@ -255,6 +253,5 @@ class SimulatedScheduler:
 
 
 def _owner(pod: Json) -> str:
-    """Return the UID of the pod's controller, or else its own."""
     owner = controller_of(pod)
     return str(owner["uid"]) if owner else str(pod["metadata"].get("uid", ""))

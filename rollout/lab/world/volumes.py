@@ -47,7 +47,6 @@ class AttachController:
 
 
 def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
-    """Return the node selector terms of each volume that has some."""
     affinities = [
         field_of(volume, "spec.nodeAffinity.required") for volume in _claimed_volumes(store, pod)
     ]

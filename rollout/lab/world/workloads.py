@@ -83,7 +83,6 @@ class WorkloadController(ABC):
     def _create_pod(
         self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json
     ) -> None:
-        """Do nothing if the namespace is terminating."""
         where = namespace_of(obj)
         namespace = self._store.get(NAMESPACES, where)
         if namespace is not None and is_deleting(namespace):
@@ -123,7 +122,6 @@ def template_spec(obj: Json) -> Json:
 
 
 def spec_with_ordinal(obj: Json, ordinal: str) -> Json:
-    """The claims get the ordinal."""
     template = template_spec(obj)
     volumes = msgspec.json.encode(template.get("volumes") or [])
     volumes = volumes.replace(ORDINAL.encode(), ordinal.encode())
@@ -300,7 +298,6 @@ def _pin_to_node(spec: Json, node: str) -> Json:
 
 
 def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
-    """Consider taints with these effects only."""
     if not node_affinity_holds(spec, name_of(node), labels_of(node)):
         return False
     return not untolerated_taints(spec, spec_of(node).get("taints") or (), effects)
