@@ -21,7 +21,6 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Use --yes.") -> None:
 
 
 def ask(question: str, notes: Sequence[str] = ()) -> None:
-    """Raise `NotConfirmedError` unless the answer is yes."""
     try:
         for line in notes:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
@@ -37,10 +36,7 @@ def ask(question: str, notes: Sequence[str] = ()) -> None:
 
 
 class TerminalConfirmation:
-    """Asks before each wave. The answer `all` is for later waves too.
-
-    Raises `DeclinedError` without a terminal.
-    """
+    """Asks before each wave. The answer `all` is for later waves too."""
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():
@@ -67,7 +63,6 @@ class TerminalConfirmation:
 
 
 def _read_line(stopped: Callable[[], bool]) -> str:
-    """Return an empty string after a stop request."""
     while not stopped():
         # Wait briefly, to notice a stop request.
         readable, _, _ = select.select([sys.stdin], [], [], _POLL_SECONDS)

@@ -118,7 +118,6 @@ def _usage_message(error: typer.TyperException) -> str:
 
 
 def _system_message(error: BaseException) -> str:
-    """Return an empty string for bugs."""
     lacks_memory = isinstance(error, MemoryError) or _NO_THREAD in str(error)
     if lacks_memory:
         return str(error) or "there is not enough memory"
@@ -130,7 +129,6 @@ def _system_message(error: BaseException) -> str:
 
 
 def _advice_on_flag(error: typer.TyperException) -> str:
-    """Return the correct flag and a space, or an empty string."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

@@ -118,10 +118,7 @@ def _pop_settings(
     *,
     of_another: bool,
 ) -> CommandSettings:
-    """Remove the shared flags from what was received, and merge all settings.
-
-    Only the settings `with_variables` can be set in the environment.
-    """
+    """Only the settings `with_variables` can be set in the environment."""
     config = received.pop("config")
     file = SettingsFile(str(config or "")) if of_another else read_file(config)
     set_values = assignments(received.pop("set_") or ())
@@ -257,7 +254,6 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _annotation(setting: Setting, text: str, words: Sequence[str]) -> Any:
-    """A flag that is not typed is None."""
     # `-vv` counts 2.
     is_counter = setting.name == _VERBOSE
     names = [f"--{setting.flag}"]
@@ -282,7 +278,6 @@ def _annotation(setting: Setting, text: str, words: Sequence[str]) -> Any:
 
 
 def _completer(setting: Setting, words: Sequence[str]) -> Callable[..., list[str]] | None:
-    """Return None if any value is valid."""
     if setting.name in ("nodes.node", "nodes.exclude"):
         return node_names
     if not words:

@@ -69,8 +69,6 @@ def _duration(seconds: float) -> str:
 
 
 class _StderrHandler(logging.Handler):
-    """Writes the log above a live display."""
-
     def emit(self, record: logging.LogRecord) -> None:
         at = datetime.fromtimestamp(record.created, UTC)
         # A log file is read later and elsewhere, so add the date, in UTC.

@@ -55,7 +55,7 @@ def root(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     if any(name.startswith("ROLLOUT_") for name in os.environ):
-        # Imported only if needed: the settings schema loads slowly.
+        # The settings schema loads slowly.
         from rollout.cli.settings.reading import unknown_variables
 
         warn(*unknown_variables(os.environ))
@@ -66,7 +66,6 @@ def root_command() -> Any:
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)
-    # Each command is imported only when it is looked up.
     group.commands = Commands(COMMANDS)
     return group
 

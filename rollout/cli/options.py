@@ -67,7 +67,6 @@ class PlainValue:
     """typer's reader would load pydantic (0.15 s)."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Raise `BadParameter` for invalid text."""
         setting = _setting_of(param.type_descriptor)
         is_list = param.multiple or param.nargs == -1
         items = (value or ()) if is_list else [value]
@@ -147,8 +146,6 @@ class _QuickValues:
 
 
 class _HelpAsStarted:
-    """Names the program in help as the user typed it."""
-
     def get_help(self, ctx: Any) -> str:
         return with_program_name(super().get_help(ctx))  # type: ignore[misc]
 

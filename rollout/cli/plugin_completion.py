@@ -1,7 +1,6 @@
 """Completes `kubectl node-rollout`, as `kubectl_complete-node_rollout`.
 
-The last argument is incomplete or empty. Like Cobra, it prints the completions, a colon and a
-number.
+The last argument is incomplete or empty. The output is Cobra's: completions, a colon and a number.
 """
 
 import os

@@ -134,8 +134,7 @@ def _signal_pipe(
 ) -> Iterator[int]:
     """Yield the end of a pipe into which the interpreter writes signals.
 
-    `read_signals` reads the other end in a thread until the pipe ends. `handler` is called in the
-    main thread, too.
+    `read_signals` reads the other end in a thread. `handler` is called in the main thread, too.
     """
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)

@@ -23,7 +23,6 @@ _TERMINAL = (0, 2)
 
 
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the last name of a list, except names already typed."""
     before, comma, last = incomplete.rpartition(",")
     prefix = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
     typed_names = {*before.split(","), *_typed_node_names(context)}
@@ -40,7 +39,6 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """List the current cluster's runs first, each the latest first."""
     from rollout.adapters.journal import (
         is_same_api_server,
         latest_first,
@@ -92,7 +90,6 @@ def _typed_node_names(context: typer.Context) -> Iterator[str]:
 def _query_cluster(
     context: typer.Context, query: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return what `query` reads; nothing after an error or a timeout."""
     from rollout.threads import in_background
 
     def connect_and_query() -> list[str]:
@@ -110,7 +107,6 @@ def _query_cluster(
 
 
 def _read_settings(context: typer.Context) -> "CommandSettings":
-    """Return the settings that choose the cluster."""
     from rollout.cli.settings.reading import (
         PlacedValue,
         assignments,
@@ -133,7 +129,6 @@ def _read_settings(context: typer.Context) -> "CommandSettings":
         if value:
             typed[setting.name] = PlacedValue(_expand(value), f"--{setting.flag}")
     config = values.get("config")
-    # Later sources win.
     in_file = read_file(Path(_expand(config)) if config else None)
     in_environment = from_environment(os.environ, cluster_settings)
     assigned = assignments(values.get("set_") or ())

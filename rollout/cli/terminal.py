@@ -81,7 +81,6 @@ def show(text: str) -> None:
 
 
 def show_lines(text: str, hang: int = 4) -> None:
-    """Wrap prose on a terminal, with a hanging indent of `hang` columns."""
     if sys.stdout.isatty():
         from rollout.report.columns import wrap
 

@@ -42,7 +42,6 @@ def find_login(settings: Settings) -> "Login | None":
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
-    """Return the cluster's name and address."""
     name = settings.cluster.name
     if not name:
         login = find_login(settings)
@@ -115,10 +114,8 @@ def now() -> datetime:
 
 
 def lock_holder() -> str:
-    """Return `user@machine/pid`."""
     return f"{operator()}/{os.getpid()}"
 
 
 def operator() -> str:
-    """Return `user@machine`."""
     return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -164,10 +164,7 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
 def _prepare_and_show(
     connections: "Connections", spec: "RolloutSpec", *, metrics: "Metrics | None", asks: bool
 ) -> "PreparedRun":
-    """Raise `BlockedError` if the plan has blockers.
-
-    Only a command that `asks` may replace a rollout that somebody stopped.
-    """
+    """Only a command that `asks` may replace a rollout that somebody stopped."""
     from rollout.cli.stages import refusals
     from rollout.cli.stages.prepare import prepare_fresh
 

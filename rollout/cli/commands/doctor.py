@@ -64,7 +64,6 @@ def doctor(
 
 
 def _check_cluster(spec: RolloutSpec) -> "tuple[Sequence[Check], Outlook | None]":
-    """An error becomes a failed check, and the outlook is None."""
     subject = spec.settings.cluster.context or "current context"
     try:
         connections = connect(spec.settings)

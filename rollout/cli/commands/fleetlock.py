@@ -139,16 +139,12 @@ def release(
 
 
 def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
-    """Return the lock's FleetLock server, or an empty string."""
     lease = with_retries(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run_id) else ""
 
 
 def _release_slot(settings: CommandSettings, node: str) -> bool:
-    """Return False if the node holds no slot.
-
-    Raises `BlockedError` if no server releases the slot in time.
-    """
+    """Return False if the node holds no slot."""
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
     slot = with_retries(read_slots, api, namespace).of_node(node)

@@ -74,7 +74,6 @@ def history(
 
 
 def _check_run(run: str, settings: CommandSettings) -> None:
-    """Exit with 1 if rollout violated its own rules."""
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 
@@ -92,7 +91,6 @@ def _check_run(run: str, settings: CommandSettings) -> None:
 
 
 def _read_all_runs() -> Iterator[RunReport]:
-    """Warn of unreadable journals."""
     for path in journal.list_journals():
         try:
             yield read_recorded_run(path).run

@@ -169,7 +169,6 @@ def _key_row(scanned: "ScannedHost") -> HostKeyRow:
 def _confirm_trusted(
     scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
 ) -> "list[ScannedHost]":
-    """Raise `DeclinedError` unless all keys are confirmed."""
     new_hosts = [host for host in scanned if host.standing is KeyState.NEW]
     unconfirmed = [host for host in new_hosts if not host.confirmed_by]
     if unconfirmed and not yes:

@@ -255,7 +255,6 @@ def _read_snapshot(path: Path) -> bytes:
 
 
 def _use_lab(lab: "Lab", speed: float) -> None:
-    """Time-outs are shortened by the lab's speed."""
     # The user's settings do not fit the lab.
     for name in list(os.environ):
         if name.startswith("ROLLOUT_"):
@@ -320,7 +319,6 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
 
 
 def _program_unknown_to_shell() -> Path | None:
-    """Return the program's file, or None if the shell finds it by name."""
     started_as = Path(sys.argv[0])
     is_started_by_name = started_as.name == PROGRAM
     program = started_as if is_started_by_name else Path(sys.executable).with_name(PROGRAM)

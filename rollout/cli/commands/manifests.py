@@ -54,7 +54,6 @@ _ACCEPTED = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
 
 
 def _parse_image(value: str) -> str:
-    """Raise `ValueError` without a tag or a digest."""
     match = _IMAGE.fullmatch(value)
     if not match:
         raise ValueError(
@@ -69,7 +68,6 @@ def _parse_image(value: str) -> str:
 
 
 def _parse_cluster_ip(value: str) -> str:
-    """Raise `ValueError` unless a Service can have it."""
     message = f"{value!r} is not an IP address. Use an address such as 10.96.0.15 or fd00::15."
     try:
         address = ipaddress.ip_address(value.strip())
@@ -217,7 +215,6 @@ def _default_name(kind: InstallationKind) -> str:
 
 
 def _refuse_flags_without_effect(choices: Installation, settings: CommandSettings) -> None:
-    """Raise `UsageError` for unused flags, or without an image."""
     unused = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
@@ -272,7 +269,6 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
 
 
 def _metrics_port(kind: InstallationKind, listen: str) -> int:
-    """Return 0 if Prometheus cannot reach the metrics."""
     from rollout.adapters.web import parse_address
 
     if not listen:
@@ -287,7 +283,6 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
 
 
 def _grace_seconds(pod: Settings, policy: Policy) -> int:
-    """Return how long a stopped pod may take, in whole minutes."""
     from rollout.planning.play.pace import slowest_node_seconds
 
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
@@ -298,10 +293,7 @@ def _grace_seconds(pod: Settings, policy: Policy) -> int:
 
 
 def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
-    """Raise an error without any host's key.
-
-    `accepts_authority`: the key of an authority that signs hosts' keys is enough.
-    """
+    """`accepts_authority`: the key of an authority that signs hosts' keys is enough."""
     from rollout.adapters.ssh.known_hosts import has_host_key
 
     fill = "Populate it with: rollout known-hosts --out FILE"

@@ -70,7 +70,6 @@ def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
 
 
 def _api_server_url(settings: CommandSettings) -> str:
-    """Return an empty string for wrong settings."""
     from rollout.cli import wiring
 
     try:

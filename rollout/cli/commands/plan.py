@@ -106,7 +106,6 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.rollout_spec import new_rollout_spec
 
-    # Report wrong flags before the first request.
     flags_about_plan = [flag for flag in flags.given if flag in _NOT_WITH_EXPLAIN]
     if flags.explain is not None and flags_about_plan:
         other_flags = ", ".join(flags_about_plan)

@@ -117,7 +117,6 @@ def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bo
 def _find_resumable(
     settings: CommandSettings, api: "ClusterApi", *, retry_failed: bool
 ) -> "Unfinished | None":
-    """Print if there is no rollout. Use the time-outs set now."""
     from rollout.cli.stages import execute, resumption
     from rollout.cli.stages.unfinished import find_unfinished
     from rollout.execution.rollout.continuation import has_something_left
@@ -200,7 +199,6 @@ def abort(
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
-    """Return False if slots are unreadable."""
     from rollout.cli.stages.cluster import with_retries
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots

@@ -94,10 +94,7 @@ def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
 def settings_without_effect(
     current: CommandSettings, planned: Policy, selection: Selection, *, changeable: Container[str]
 ) -> Iterator[str]:
-    """Yield sentences on settings, except flags, without an effect.
-
-    Those in `changeable` have an effect.
-    """
+    """Yield sentences on settings without an effect, except flags and `changeable` settings."""
     # The plan holds the calendar's events.
     policy_now = policy_of(current.without_calendar())
     current_rules = {**_written_rules(policy_now), **_selection_settings(selection_of(current))}

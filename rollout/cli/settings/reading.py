@@ -207,7 +207,6 @@ class SettingsFile(Struct, frozen=True):
         return value
 
     def _raw_tables(self, name: str) -> list[Mapping[str, Any]]:
-        """Raise `UsageError` if the file has something other than tables here."""
         if name not in LISTS:
             table = self._value_at(name, {})
             if isinstance(table, Mapping):
@@ -274,7 +273,6 @@ def merge_settings(
 
 
 def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
-    """Raise `UsageError` with the place of a bad value."""
     values: dict[str, Any] = {}
     for key, (value, place) in content.items():
         setting = settings_in(table)[key]

@@ -98,7 +98,7 @@ def parse_node_name(value: str) -> str:
 
 
 def parse_os_version(value: str) -> str:
-    """Raises `ValueError` unless it is an OS version."""
+    """Raises `ValueError` for an invalid version."""
     if not is_version(value):
         raise ValueError(f"{value!r} is not a version. Write it as rollout status shows it.")
     return value
@@ -113,7 +113,6 @@ def parse_label_prefix(value: str) -> str:
 
 
 def _check_evidence_source(value: str) -> None:
-    """Raise `ValueError` for a URL with a password, query or fragment."""
     if not value.startswith(("http://", "https://")):
         return
     from rollout.adapters.foreign_http import parse_url
@@ -181,8 +180,6 @@ def check_notify_urls(urls: Sequence[str]) -> None:
 
 
 def _group_parser(check: Callable[[str], object], example: str) -> Callable[[str], str]:
-    """Return a parser of NAME=VALUE."""
-
     def parse(text: str) -> str:
         name, _, value = (part.strip() for part in text.partition("="))
         if not value or not is_group(name):
@@ -194,10 +191,7 @@ def _group_parser(check: Callable[[str], object], example: str) -> Callable[[str
 
 
 def parse_future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
-    """Parse a time, or a duration from `now`.
-
-    Raises `UsageError` unless the time is in the future.
-    """
+    """Parse a time, or a duration from `now`. Raises `UsageError` unless it is in the future."""
     if value is None:
         return None
     try:

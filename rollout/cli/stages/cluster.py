@@ -83,7 +83,6 @@ def read_cluster(
 
 
 def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memory:
-    """Read what rollouts stored for later ones: failures, holds and pauses."""
     memory = with_retries(documents.read_memory, api, namespace)
     if memory.why_unreadable and warns:
         say(

@@ -199,10 +199,7 @@ def _plan_all_nodes(spec: RolloutSpec, snapshot: ClusterSnapshot, targets: Targe
 def _planning_checks(
     plan: RolloutPlan, snapshot: ClusterSnapshot, checks_of_hosts: Sequence[Check]
 ) -> Iterator[Check]:
-    """Yield what keeps nodes out of the plan, or blocks their drains.
-
-    Hosts that reboot by themselves already failed one of `checks_of_hosts`.
-    """
+    """Hosts that reboot by themselves already failed one of `checks_of_hosts`."""
     yield from cluster.rival_checks(rival_blockers(snapshot.coordinators, snapshot.nodes))
     self_rebooting = {
         check.subject

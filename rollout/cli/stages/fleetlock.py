@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def _require_library() -> None:
-    """Raise `RolloutError` if aiohttp, which is optional, is missing."""
     try:
         import_module("aiohttp")
     except ImportError as error:
@@ -105,7 +104,6 @@ def _metrics_served(
 
 
 def _end_if_threads_hang() -> None:
-    """End the process even if a thread waits for a hanging API server."""
     from rollout.adapters.programs import kill_programs
 
     main_thread = threading.main_thread()

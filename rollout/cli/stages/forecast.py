@@ -61,7 +61,6 @@ def _store_missed_deadline(
 
 
 def _earliest_start(memory: Memory, now: datetime) -> datetime:
-    """Return the end of a pause of all nodes, or `now` without a known end."""
     pause_end = parse_timestamp(memory.pause.until) if memory.pause else None
     return max(now, pause_end or now)
 

@@ -82,10 +82,7 @@ def _poll(
 
 
 def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
-    """Return None outside of the cluster, or if unknown.
-
-    Warns if rollout may drain that node, which would end this process.
-    """
+    """Warns if rollout may drain that node, which would end this process."""
     own_pod = read_own_pod()
     if own_pod is None:
         return None

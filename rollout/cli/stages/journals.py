@@ -32,10 +32,7 @@ class RecordedRun(Struct, frozen=True):
 
 
 def read_recorded_run(path: Path, id_prefix: str = "") -> RecordedRun:
-    """Read the latest run whose ID begins with `id_prefix`.
-
-    Raises `InputError` if there is none.
-    """
+    """Read the latest run whose ID begins with `id_prefix`, or raise `InputError`."""
     from rollout.report.runs.report import report_of
 
     is_log = path == STDIN
@@ -63,10 +60,7 @@ def read_recorded_run(path: Path, id_prefix: str = "") -> RecordedRun:
 def _records_of_run(
     records: Iterable[NumberedRecord], id_prefix: str, origin: str
 ) -> Sequence[NumberedRecord]:
-    """Return the latest run's records.
-
-    Records of operate's passes without a run count only if there is no run.
-    """
+    """Records of operate's passes without a run count only if there is no run."""
     by_run: dict[str, list[NumberedRecord]] = {}
     run_id = _WITHOUT_RUN
     for numbered in records:

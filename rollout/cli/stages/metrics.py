@@ -33,10 +33,7 @@ class MeasuredCode(Struct):
 
 @contextmanager
 def measure_attempt(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
-    """Count this context as one attempt.
-
-    The context sets the code, or raises an error, from which the code follows.
-    """
+    """Count this context, which sets the exit code or raises an error, as one attempt."""
     measured = MeasuredCode()
     clock = wiring.system_clock()
     if metrics:
@@ -57,7 +54,7 @@ def measure_attempt(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
 def deliver_metrics(
     settings: Settings, api_server: str, *, serves: bool = False
 ) -> "Iterator[Metrics | None]":
-    """Deliver metrics in this context. Yield None if there is no receiver.
+    """Yield None if there is no receiver.
 
     `api_server` is the cluster's default name. With `serves`, also serve the metrics over HTTP.
     """

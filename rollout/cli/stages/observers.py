@@ -42,7 +42,6 @@ _PAST_RUNS = 10
 
 
 def past_durations(cluster: ClusterIdentity) -> PastDurations:
-    """Read this machine's latest journals of the cluster."""
     try:
         oldest_first = sorted(list_journals(), key=lambda path: path.stat().st_mtime)
         latest = oldest_first[-_PAST_RUNS:]
@@ -185,9 +184,9 @@ def run_notifications(
     unattended: bool = False,
     repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that sends notifications, or None without URLs.
+    """Yield an observer, or None without URLs. An error in this context is sent, too.
 
-    An error in this context is sent, too. Leaving the context waits some seconds for deliveries.
+    Leaving the context waits some seconds for deliveries.
     """
     options = settings.notify
     receivers = destinations(options.url)

@@ -167,7 +167,6 @@ class Operation(Struct):
             clock.wait(self.process_stop, _POLL_SECONDS)
 
     def _observe_lease(self, api: ClusterApi | None) -> bool:
-        """Return whether the Lease could be read."""
         if api is None:
             return False
         try:

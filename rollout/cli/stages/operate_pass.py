@@ -184,10 +184,7 @@ class Pass(Struct, frozen=True):
             change_memory(api, self.spec.namespace, remember)
 
     def _why_none_may_start(self) -> str | None:
-        """Return which pause, window or abort keeps all nodes from starting, or None.
-
-        Reads the memory, for the metrics too. Raises `BlockedError` if it cannot be read.
-        """
+        """Reads the memory for the metrics, too. Raises `BlockedError` if it cannot be read."""
         api = self.connections.api
         memory = read_memory(api, self.spec.namespace)
         if self.operation.metrics:
@@ -237,7 +234,6 @@ class Pass(Struct, frozen=True):
         return restrict_rules(unfinished, self.spec.policy, frozenset(names))
 
     def _read_and_remember_proven(self) -> ProvenVersions | None:
-        """Return None if no evidence is required."""
         proven = with_retries(read_and_remember_proven, self.connections.api, self.spec.settings)
         if proven is not None:
             warn(*proven.problems)
@@ -283,7 +279,6 @@ class Pass(Struct, frozen=True):
             say(f"warning: {pod}: {error.message}")
 
     def _exit_code(self, result: RunResult) -> ExitCode:
-        """Return OK also if nodes are left for the next pass."""
         if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
         are_all_deferred = all(node.reason is ExclusionReason.DEFERRED for node in result.not_done)
@@ -295,7 +290,6 @@ class Pass(Struct, frozen=True):
         return ExitCode.OK if is_rest_for_later or is_past_deadline else ExitCode.PARTIAL
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
-        """Warn if late. `covers_all`: the plan has all pending nodes."""
         seconds_late = forecast_and_report_lateness(
             self.connections.api, self.spec.settings, plan, policy, covers_all=covers_all
         )

@@ -119,7 +119,6 @@ def show_preview(
     preview: Preview,
     saved_to: Path | None,
 ) -> None:
-    """If another rollout must be continued first, the plan says so."""
     plan = preview.plan
     run_command = _apply_command(spec, saved_to, preview.finish) if preview.is_runnable else ""
     output = spec.settings.output
@@ -146,10 +145,7 @@ def show_preview(
 def _next_command(
     plan: RolloutPlan, settings: CommandSettings, follow_up: FollowUp, run_command: str
 ) -> str:
-    """Return what continues the unfinished rollout, else runs or explains the plan.
-
-    `follow_up` is about the unfinished rollout. `run_command` is empty if nothing can run.
-    """
+    """`follow_up` is about the unfinished rollout. `run_command` is empty if nothing can run."""
     # A lead is a condition, such as "After fixing web-1".
     can_continue_now = not follow_up.lead
     has_nothing_else_to_run = not plan.waves
@@ -174,7 +170,6 @@ def plan_exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
     if preview.blockers or preview.is_late:
         return ExitCode.BLOCKED
     if not detailed:
-        # A person excluded these nodes.
         reasons = {left.reason for left in plan.excluded} - {ExclusionReason.EXCLUDED}
         is_none_reachable = not plan.waves and reasons == {ExclusionReason.UNREACHABLE}
         return ExitCode.PARTIAL if is_none_reachable else ExitCode.OK
@@ -186,7 +181,6 @@ def plan_exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
 
 
 def show_saved(file: Path, settings: CommandSettings) -> None:
-    """Print a saved plan without looking at the cluster."""
     settings.refuse_typed_settings(PLANNED, why=NOT_WITH_SAVED, hint="Drop them.")
     plan = load_saved(file)
     blocked = blocked_line(plan.blockers)
@@ -237,7 +231,6 @@ def cluster_copy(inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool)
 
 
 def _longest_grace_by_owner(pods: Sequence[Pod], drain: DrainPolicy) -> Mapping[str, int]:
-    """Return seconds by the UID of the pods' owner."""
     longest_by_owner = dict[str, int]()
     for pod in pods:
         belongs_to_its_node = pod.owner and pod.owner.kind in ("DaemonSet", "Node")

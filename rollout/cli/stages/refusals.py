@@ -128,7 +128,6 @@ def find_replaced_rollout(
 def _refuse_if_begun(
     api: ClusterApi, namespace: str, unfinished: Unfinished, nodes: Sequence[Node]
 ) -> None:
-    """Raise `LockedError` if the rollout started anything."""
     # An unknown state, None, is no reason to refuse.
     alive = read_lock(api, namespace).alive
     if alive or unfinished.is_garbled or may_have_begun(unfinished.run_id, nodes):

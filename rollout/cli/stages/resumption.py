@@ -148,7 +148,6 @@ def prepare_resumption(
 def _read_cluster_to_resume(
     api: ClusterApi, spec: RolloutSpec, unfinished: Unfinished
 ) -> ClusterSnapshot:
-    """Raise an error if this user cannot resume the rollout here."""
     # They are finished even if the memory is unreadable.
     has_nodes_in_flight = bool(unfinished.in_flight)
     snapshot = read_cluster(

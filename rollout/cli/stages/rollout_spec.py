@@ -38,8 +38,6 @@ Origin = Fresh | Saved | Interrupted | Unattended
 
 
 class RolloutSpec(Struct, frozen=True):
-    """Which nodes a rollout has, by which policy, and who asked for it."""
-
     settings: CommandSettings
     selection: Selection
     policy: Policy

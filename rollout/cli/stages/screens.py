@@ -34,7 +34,6 @@ def new_run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str
 def brief_plan_text(
     run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_command: str
 ) -> str:
-    """Shorten the plan to the screen. `full_command` shows the rest."""
     settings = run.spec.settings
     policy = run.spec.policy
     screen_height = terminal.screen_lines()
@@ -60,7 +59,6 @@ def zone_by_node(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 
 def next_command_without_waves(plan: RolloutPlan, settings: CommandSettings) -> str:
-    """Return an empty string if no command is needed."""
     if not leaves_out_all_pending(plan):
         return ""
     # Doctor explains other reasons, status held versions.
@@ -70,7 +68,6 @@ def next_command_without_waves(plan: RolloutPlan, settings: CommandSettings) -> 
 
 
 def leaves_out_all_pending(plan: RolloutPlan) -> bool:
-    """Whether the plan is empty although some nodes may need a reboot."""
     if plan.waves:
         return False
     may_have_update = any(left.update and not left.update.is_current for left in plan.excluded)

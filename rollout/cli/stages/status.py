@@ -71,7 +71,6 @@ _AwaitedByNode = Mapping[str, Sequence[AwaitedPod]]
 
 
 def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
-    """Return awaited pods by node, without nodes whose pods are unreadable."""
     plan = unfinished.record.plan
     if plan is None or not plan.policy.drain.completion.is_used:
         return {}
@@ -94,10 +93,7 @@ def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNod
 def _read_wait_texts(
     api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode
 ) -> Mapping[str, str]:
-    """Return what draining and rebooting nodes wait for, by node.
-
-    A node whose time of reboot cannot be read is left out.
-    """
+    """A node whose time of reboot cannot be read is left out."""
     now = api.server_time()
     texts = {name: awaited_text(pods, now) for name, pods in awaited.items()}
     plan = unfinished.record.plan
@@ -119,7 +115,7 @@ def _read_wait_texts(
 
 
 class UnfinishedSummary(NamedTuple):
-    """What a screen says about an unfinished rollout; empty without one."""
+    """Empty without an unfinished rollout."""
 
     follow_up: FollowUp = NO_FOLLOW_UP
     progress_by_node: Mapping[str, UnderWay] = {}
@@ -130,7 +126,6 @@ class UnfinishedSummary(NamedTuple):
 def read_unfinished_summary(
     api: ClusterApi, namespace: str, nodes: Sequence[Node]
 ) -> UnfinishedSummary:
-    """Return an empty summary without a rollout or the right to read it."""
     # The state until the lock has been read.
     state = RunState.UNFINISHED
     unfinished = None
@@ -166,7 +161,6 @@ def _follow_up(unfinished: Unfinished, state: RunState) -> FollowUp:
 
 
 def _needs_resume(unfinished: Unfinished, state: RunState) -> bool:
-    """Whether a person has to run `rollout resume`."""
     record = unfinished.record
     if record.unattended:
         return False
@@ -249,7 +243,6 @@ def show_nodes(
 def _read_memory_and_proof(
     api: ClusterApi, settings: Settings
 ) -> tuple[Memory, ProvenVersions | None]:
-    """Return an empty memory or None for what this user may not read."""
     memory = NO_MEMORY
     proven: ProvenVersions | None = None
     with suppress(ApiError):
@@ -296,8 +289,6 @@ def _warn_besides_json(
 
 
 class _RolloutSnapshot(Struct, frozen=True):
-    """The current or last rollout and its lock, at one time."""
-
     unfinished: Unfinished | None
     lock: LockSnapshot
     last: LastRun | None
@@ -309,7 +300,6 @@ class _RolloutSnapshot(Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is unfinished and the lock is surely free."""
         is_unfinished = self.unfinished is not None and self.unfinished.blocks_others
         return not is_unfinished and self.lock.alive is False
 
@@ -328,7 +318,6 @@ class _RolloutSnapshot(Struct, frozen=True):
 
 
 def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
-    """Read the current rollout, or else the last one."""
     nodes = snapshot.read_nodes(api)
     lease = read_lease(api, namespace)
     lock = LockSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
@@ -379,7 +368,6 @@ def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputS
     printed = b""
     for rollout in snapshots:
         if rollout is None:
-            # The API server does not respond.
             continue
         document = rollout.document()
         if document != printed:

@@ -10,7 +10,7 @@ from rollout.ports import ClusterApi
 def find_unfinished(
     api: ClusterApi, namespace: str, *, deferred: bool = False
 ) -> Unfinished | None:
-    """Return the unfinished rollout. `deferred` also counts nodes left over."""
+    """`deferred` also counts nodes left over."""
     return with_retries(lambda: read_unfinished(api, namespace, include_deferred=deferred))
 
 

@@ -50,8 +50,7 @@ class _CachedRow(NamedTuple):
 class RunPages:
     """Web pages of runs: the latest at `/`, and others at `/runs/ID`.
 
-    A page is made for one request at a time and cached. Making it anew takes at most a given share
-    of the time.
+    A page is made for one request at a time, in at most a given share of the time, and cached.
     """
 
     settings: Settings
@@ -92,11 +91,9 @@ class RunPages:
     def _make_or_reuse(
         self, key: str, make: Callable[[], WebPage | None], seconds: float, share: float
     ) -> WebPage | None:
-        """Make the page anew after `seconds`, in at most this `share` of time."""
         cached_page = self._pages.pop(key, None)
         if cached_page is None:
             cached_page = CachedValue(make, seconds, wiring.system_clock(), share=share)
-        # The dict's last page is the most recently used.
         self._pages[key] = cached_page
         while len(self._pages) > _MOST_PAGES:
             least_recently_used = next(iter(self._pages))
@@ -136,7 +133,6 @@ class RunPages:
         return _web_page(report, frame)
 
     def _list_journals(self) -> Mapping[str, Path]:
-        """Return the settings' journal, then the latest others, by run ID."""
         # Its name need not be a run's.
         own = self.settings.output.journal
         files = journal.latest_first(journal.list_journals())[:_MOST_RUNS]
@@ -145,7 +141,7 @@ class RunPages:
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
     def _history(self, journals: Mapping[str, Path], current: Path | None) -> Sequence[PastRun]:
-        """Return a row for each run; without time to read it, only its name.
+        """Without time to read a run, its row has only its name.
 
         The `current` journal has just been read, so its cached row is up to date.
         """
@@ -166,7 +162,6 @@ class RunPages:
         return rows
 
     def _read_and_cache(self, file: Path) -> RunReport | None:
-        """Return None for a journal that is too large or unreadable."""
         state = _read_state(file)
         is_too_large = state.size > _LARGEST_JOURNAL
         report = None if is_too_large else _read_report(file)
