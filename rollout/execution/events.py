@@ -71,7 +71,6 @@ class NodeEvents:
         self._planned = {node.name: node for node in self.nodes}
         self._phases: dict[str, Phase] = {}
         self._reported_blocked_pods: dict[str, str] = {}
-        # None ends the thread.
         self._queued_events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._written_names: set[str] = set()
         self._give_up_at = float("inf")
@@ -206,7 +205,7 @@ class NodeEvents:
         try:
             self.api.create(EVENTS, event)
         except ApiConflictError:
-            # An earlier process created it, or the answer was lost.
+            # It exists: an earlier process created it, or the answer was lost.
             self.api.patch(path, update)
         self._written_names.add(name)
 

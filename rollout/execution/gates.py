@@ -106,7 +106,6 @@ class PolicyGates:
         )
 
     def run_command_for_rollout(self) -> None:
-        """`BlockedError` if the gate command refuses."""
         refused = self._run_command("rollout", {})
         if refused is None:
             return

@@ -85,7 +85,6 @@ def _group_pods(
 def create_copy(
     store: ObjectStore, resource: Resource, obj: Json, spec: Json, **metadata: Any
 ) -> Json:
-    """Store an object with another's name, namespace and labels."""
     for name in ("name", "namespace", "labels"):
         if name in obj["metadata"]:
             metadata[name] = obj["metadata"][name]

@@ -48,7 +48,6 @@ def scale(scenario: Scenario, nodes: int) -> Scenario:
 
 
 def _share(scenario: Scenario, role: Role, nodes: int) -> dict[str, int]:
-    """Return a role's count by group; they add up to `nodes`."""
     groups = [group for group in scenario.nodes if group.role is role]
     weight = sum(group.count for group in groups)
     counts = {}

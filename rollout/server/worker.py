@@ -76,7 +76,7 @@ class SlotRunner:
     details: dict[str, str] = field(default_factory=dict)
     # The drains of all slots compete for the same budgets.
     _precedence: Precedence = field(default_factory=Precedence)
-    # By the name of the node.
+    # The health before each node in flight, by its name.
     _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
 
     @cached_property
@@ -434,7 +434,7 @@ class Worker:
         stays_cordoned = result is not None and result.left_cordoned
         is_end_written = result is not None and result.edge is not None
         if stays_cordoned and not is_end_written and not _may_act(check_may_act):
-            # The server was stopped before it wrote the node's end.
+            # The server was stopped before it wrote the node's end: another one writes it.
             return
         cordoned_node: Node | None = None
         # A canceled slot is released even if its node stays cordoned.

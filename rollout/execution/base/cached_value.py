@@ -36,7 +36,7 @@ class CachedValue(Generic[T]):
             if now > self._fresh_until:
                 self._value = self.read()
                 read_seconds = self.clock.monotonic() - now
-                # With a share of 0.1, a read of 2 s makes the value valid for 20 s.
+                # With a share of 0.1, a read of 2 s is valid for 20 s.
                 seconds_by_share = min(read_seconds / self.share, read_seconds + self.longest)
                 self._fresh_until = now + max(self.seconds, seconds_by_share)
             return self._value

@@ -110,7 +110,7 @@ def _seconds_until_retry(state: RetryCallState) -> float:
 
 
 class _Outage(Struct, frozen=True):
-    """Failed requests in a row; times in monotonic seconds."""
+    """Times are monotonic seconds."""
 
     first_sent: float
     last_failed: float
@@ -119,8 +119,7 @@ class _Outage(Struct, frozen=True):
 class PatientApi(Struct):
     """An API server whose outages are waited out.
 
-    All requests without their own deadline share the patience: seconds since an outage's first
-    failure.
+    Requests without a deadline share the patience: seconds since an outage's first failure.
     """
 
     api: ClusterApi
@@ -180,14 +179,13 @@ class PatientApi(Struct):
 
 
 class GracefulStop(Struct):
-    """Whether to start no more nodes, and to let nodes in flight finish.
+    """Whether to start no more nodes.
 
-    A stop is due after `request`, from any thread or signal handler, or at its deadline. With
-    `revert` (waves.stop), nodes in flight that are not rebooting yet are returned instead.
+    A stop is due after `request`, from any thread or signal handler, or at its deadline. Nodes in
+    flight are finished; with `revert` (waves.stop), those that are not rebooting yet are returned.
     """
 
     deadline: Deadline | None = None
-    # The stop of the whole process.
     process_stop: "GracefulStop | None" = None
     revert: bool = False
     _event: threading.Event = field(default_factory=threading.Event)

@@ -26,8 +26,7 @@ _SHORTEST_WATCH = 1.0
 class LiveView(Generic[T]):
     """The objects at a path, kept up to date by a thread while the view is entered.
 
-    The thread lists the objects once and then watches them. A new watch continues from the last
-    version, or from another list if that version is too old.
+    A new watch continues from the last version, or from another list if that version is too old.
     """
 
     cluster: PatientApi

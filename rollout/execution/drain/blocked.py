@@ -36,7 +36,6 @@ class BlockedReason(Struct, frozen=True):
     message: str
     # Of the budget, even if the API server does not name it.
     figures: Figures | None = None
-    # By a webhook or an admission policy.
     denial: AdmissionDenial | None = None
     # Its controller opens the budget; None if Kubernetes does.
     managing_owner: OwnerRef | None = None

@@ -22,8 +22,7 @@ def find_busy_controller(
 ) -> ControllerMoving | None:
     """Return a controller of the node's pods that has yet to empty another node.
 
-    Such a controller moves a pod itself before its budget allows the eviction. Pods may have moved
-    since the plan.
+    Such a controller moves a pod itself before its budget allows the eviction.
     """
     others_in_flight = [node for node in nodes if node.name != name and _is_in_flight(node)]
     if not others_in_flight:

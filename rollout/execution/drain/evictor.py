@@ -122,7 +122,6 @@ class Evictor:
             self._evict_or_hold(pod, budgets, now)
 
     def _evict_or_hold(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
-        """Do neither if too many requests are under way."""
         restart = self.restarts.read_status(pod)
         if restart is not None:
             self.held.hold(pod, BlockedReason.of_restart(restart))
@@ -186,7 +185,6 @@ class Evictor:
             self._submit(pod)
 
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
-        """Tell other drains what this one still needs."""
         unanswered = [pod for pod in remaining if pod.uid in self._requests]
         permits_wanted = Counter[str]()
         # Nothing is sent in an outage, so other drains may use the permits.

@@ -106,10 +106,7 @@ class Restarts:
         return owner if self.task.policy.drain.restarts else None
 
     def read_status(self, pod: Pod) -> Restarting | None:
-        """Return the status of the pod's known restart, read at most every 5 s.
-
-        Raises `DrainError` if it has failed.
-        """
+        """Return the status of the pod's known restart, read at most every 5 s."""
         if pod.owner is None:
             return None
         restart = self._restarts.get(pod.owner.uid)

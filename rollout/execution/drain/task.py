@@ -97,10 +97,10 @@ class NodeTask(Struct, frozen=True):
     policy: Policy = field(default_factory=Policy)
     # Seconds of the drain timeout that an earlier process used.
     drain_seconds_used: float = 0.0
-    # UIDs of owners whose pods keep coming back.
+    # UIDs.
     returning_owners: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
-    # UIDs of pods evicted or deleted by this process.
+    # UIDs.
     moved_pods: set[str] = field(default_factory=set)
 
     @property

@@ -1,4 +1,4 @@
-"""Checks around a node's reboot: by other tools, as with FLUO, and by playbooks.
+"""Checks around a node's reboot, by other tools (as with FLUO) and by playbooks.
 
 A label on the Node requests the tools' checks, which answer with annotations.
 """

@@ -65,7 +65,6 @@ class MissingProof(Struct, frozen=True):
 
 
 def prove_reboot_worked(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """`NodeFailure` if a source does not show its target in time."""
     targets = progress.targets
     if Source.ROLLBACK in targets:
         target = targets[Source.ROLLBACK]

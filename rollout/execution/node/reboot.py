@@ -83,8 +83,6 @@ def check_still_drained(task: NodeTask, deadline: Deadline) -> Node:
     Raises:
         RefilledError: pods have arrived that can be evicted.
         DrainError: the node was uncordoned, its marks are gone, or a pod must not be evicted.
-        FencedError: this process may no longer act.
-        ApiError: the Node or its pods cannot be read in time.
     """
     node = task.read_node(deadline)
     if not node.unschedulable:
@@ -145,7 +143,7 @@ def ask_for_reboot(
     """Try to send the reboot command until the deadline.
 
     Raises:
-        NodeFailure: nothing was sent within --reboot-timeout, or a different machine answers.
+        NodeFailure: nothing was sent in time, or a different machine answers.
         RebootError: the host refuses to reboot.
         DrainError: the last check forbids the reboot.
         RestagedError: another version is staged than `targets` say.
@@ -211,7 +209,7 @@ def _send_reboot_command(
 class _LastCheck:
     context: NodeContext
     host: SshHost
-    # What each source must show after the reboot, as approved.
+    # As approved.
     targets: Mapping[Source, str]
     # For the check and the command.
     deadline: Deadline
@@ -296,8 +294,8 @@ def await_boot(
 ) -> BootFacts:
     """`NodeFailure` without a new boot ID in time.
 
-    `in_doubt`: the request was perhaps lost, so it is repeated in the old boot, with the checks and
-    errors of `ask_for_reboot`.
+    `in_doubt`: the request was perhaps lost, so it is repeated in the old boot, as by
+    `ask_for_reboot`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     request = _RequestInDoubt(context, host, targets, is_resolved=not in_doubt)

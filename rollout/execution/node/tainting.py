@@ -82,10 +82,7 @@ class Tainting(Struct, frozen=True):
         return reason_by_node
 
     def _change_nodes(self, names: Collection[str] | None, change: Change) -> dict[str, str]:
-        """By default, change all nodes; return why some failed.
-
-        If this process may no longer act, the next one does it.
-        """
+        """If this process may no longer act, the next one does it."""
         deadline = self.cluster.deadline_within(_SECONDS)
         try:
             self.check_may_act()

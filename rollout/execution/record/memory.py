@@ -176,14 +176,13 @@ class RunMemory:
         return tuple(held_versions)
 
     def end_abort_pause(self) -> None:
-        """A person starts a rollout, which ends an abort's pause."""
         with self._mutex:
             if self._read().aborted is not None:
                 self._pending.append(partial(replace, aborted=None))
                 self._write()
 
     def hold(self, version: str, by: str) -> None:
-        """Hold a version before anything starts; raises `ApiError`."""
+        """Hold a version before anything starts."""
         change = partial(with_hold, version=version, by=by, now=self._now)
         self.check_may_act()
         memory = self.cluster.ask(lambda api: change_memory(api, self.namespace, change))

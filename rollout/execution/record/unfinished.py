@@ -39,8 +39,6 @@ _NOT_OURS = (
 
 
 class MarkedNode(Struct, frozen=True):
-    """A node that a rollout has started and not returned."""
-
     node: PlannedNode
     phase: Phase
     run_id: str
@@ -120,7 +118,7 @@ class RunState(StrEnum):
 
 
 def run_state(unfinished: Unfinished, *, alive: bool | None) -> RunState:
-    """None if it is unknown whether a living process holds the lock."""
+    """`alive`: whether a process holds the lock; None if unknown."""
     if alive:
         return RunState.RUNNING
     if not unfinished.blocks_others:
@@ -286,7 +284,7 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
 def find_stranded(
     unfinished: Unfinished, marked: Iterable[MarkedNode], nodes_with_host: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """A node needs a host and, in flight, a place in the record's plan."""
+    """A node needs a host and, in flight, a place in the record's plan to be continued."""
     results = []
     for name, why in unfinished.unclear.items():
         hint = UNCLEAR_HINT.format(name=name)

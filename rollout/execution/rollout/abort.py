@@ -89,10 +89,7 @@ def abort(
 
 
 class _Undoing(Struct, frozen=True):
-    """A node stays cordoned if its host may be rebooting, or a stop is due.
-
-    Stranded nodes have marks that cannot be read, and are not touched.
-    """
+    """A node stays cordoned if its host may be rebooting, or a stop is due."""
 
     hosts: RolloutHosts
     observers: Sequence[Observer]

@@ -55,8 +55,8 @@ def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[st
     """Apply the stricter of the rollout's own policy and `today`.
 
     Nodes in flight are finished in any case. Others are left to a new plan if they are not
-    `selected`, the pools have changed, or too many nodes have failed. The current gates apply
-    unless the rollout must be finished first.
+    `selected`, the pools have changed, or too many nodes have failed. Today's gates apply unless
+    the rollout must be finished first.
     """
     plan = unfinished.record.plan
     if plan is None:
@@ -269,10 +269,7 @@ class _PoolProgress(Struct, frozen=True):
 def _policy_of_rest(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, percentage_base: int
 ) -> Policy:
-    """Percentages become numbers, because they refer to all nodes of the rollout.
-
-    Started canaries and steps of the ramp are left out.
-    """
+    """Percentages become numbers, because they refer to all nodes of the rollout."""
     pools = pools_of(policy)
     plan = unfinished.record.plan
     # The policy's own canary and ramp are of this pool.

@@ -31,10 +31,7 @@ class NodeBaseline(Struct, frozen=True):
 
 
 class ReadinessSnapshot(Struct, frozen=True):
-    """The cluster at one moment.
-
-    Nodes expected to be away, and pods evicted from nodes in flight, are not missed.
-    """
+    """Nodes expected to be away, and pods evicted from nodes in flight, are not missed."""
 
     unready_nodes: frozenset[str]
     # Counts a node's ready pods by their owner's UID.
@@ -150,8 +147,7 @@ class HealthMonitor(Struct, frozen=True):
     ) -> str:
         """Return what is still missing, or empty.
 
-        Each check calls `expected_away` and `in_flight` again. `prepare_next` is called before the
-        last check.
+        Each check calls `expected_away` and `in_flight` again, and the last one `prepare_next`.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         to_read = health_before.workloads

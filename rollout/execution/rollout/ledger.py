@@ -90,8 +90,6 @@ class Ledger:
 
 
 class Inheritance(Struct, frozen=True):
-    """What an earlier process has left of this rollout."""
-
     # Run IDs in the marks of nodes that this process continues.
     taken_up: Mapping[str, str] = {}
     left_cordoned: frozenset[str] = frozenset()
@@ -122,8 +120,6 @@ class Aborted(Struct, frozen=True):
 
 
 class Rehearsal(Struct, frozen=True):
-    """How many evictions the API server would allow, and its objections."""
-
     node: str
     evictions: int
     objections: tuple[str, ...]

@@ -97,10 +97,9 @@ class Rollout(Struct, frozen=True):
     def run(self) -> RunResult:
         """Run the plan, or the rest of one.
 
-        Before it starts a node, `LockedError` if another rollout holds the lock or is unfinished,
-        or the inherited record has changed; another `BlockedError` if the gate command refuses or a
-        record is not understood; `ApiError` if Lease or record cannot be written;
-        `InterruptedRunError` if stopped.
+        Raises `LockedError` if another rollout holds the lock or is unfinished, or the inherited
+        record has changed; another `BlockedError` if the gate command refuses or a record is not
+        understood; `InterruptedRunError` if stopped. No node has started then.
         """
         with self.lock, self.events:
             result = self._carry_out()
@@ -208,7 +207,6 @@ class Rollout(Struct, frozen=True):
         is_last = wave is self.plan.waves[-1]
         refusal = self.engine.gates.ask_to_start_wave(wave)
         if refusal:
-            # Nodes in flight are finished in any case.
             wave = self._reduce_to_taken_up(wave, refusal)
             if not wave.nodes:
                 return refusal
@@ -272,7 +270,6 @@ class Rollout(Struct, frozen=True):
         return wait_until_settled()
 
     def _look_early_at_wave_after(self, wave: Wave) -> None:
-        """Observe the hosts of the next wave while the cluster settles."""
         later_waves = [later for later in self.plan.waves if later.index > wave.index]
         # A rolling part starts few of its nodes at once.
         if later_waves and later_waves[0].rolling is None:
@@ -378,7 +375,6 @@ class Rollout(Struct, frozen=True):
         self.engine.report.notice(f"{result.node} is not cordoned: {result.message}")
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
-        """Nodes that are added to the set keep the taint after the exit."""
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:

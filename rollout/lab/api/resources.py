@@ -82,7 +82,6 @@ LONGHORN_SETTINGS = Resource(
     "longhorn.io", "settings", "Setting", subresources=(), version="v1beta2"
 )
 CEPH_CLUSTERS = Resource("ceph.rook.io", "cephclusters", "CephCluster")
-# Databases of CloudNativePG.
 CLUSTERS = Resource("postgresql.cnpg.io", "clusters", "Cluster")
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",

@@ -151,7 +151,6 @@ class Writer:
         return put_or_remove(self._store, resource, obj) or obj
 
     def delete_object(self, resource: Resource, current: Json, options: DeleteOptions) -> Json:
-        """Return what remains of the object, or its last form."""
         check_uid(resource, current, options.uid)
         now = self._store.now()
         after = deleted_form(resource, current, now, grace_seconds=options.grace_seconds)

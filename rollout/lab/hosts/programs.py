@@ -322,7 +322,6 @@ async def _sudo(session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def _env(session: ShellSession, words: Words) -> CommandOutput:
-    """The variables are ignored."""
     return await session.run(tuple(dropwhile(lambda word: "=" in word, words[1:])))
 
 

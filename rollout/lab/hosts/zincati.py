@@ -141,7 +141,6 @@ class Zincati:
         return ssl.create_default_context(cadata="\n".join(anchors))
 
     async def _settings(self) -> tuple[str, str]:
-        """Return base URL and group once the unit runs and has a server."""
         while True:
             settings = settings_of(self._machine.files.get(DROP_IN, ""))
             if settings is not None and self._machine.units.active(ZINCATI):

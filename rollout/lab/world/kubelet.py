@@ -209,7 +209,6 @@ class Kubelet:
             self._store.put(PODS, with_status(ended, phase="Succeeded"))
 
     def _terminate(self, pod: Json) -> None:
-        """A second deletion may only shorten the grace."""
         grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         if self._grace_seconds.get(uid(pod), float("inf")) <= grace:
             return
