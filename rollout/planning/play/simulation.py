@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
@@ -351,27 +352,43 @@ class _EstimatedSimulation(_WaveSimulation):
         return replace(self.wave, estimate=estimate)
 
 
+@dataclass(slots=True)
+class _PodOwner:
+    """An owner of pods on nodes in flight; all fields have names of such nodes."""
+
+    # Pods away when the node began.
+    away_before: dict[str, int] = field(default_factory=dict)
+    # Nodes that had its ready pods and are not back.
+    nodes_away: set[str] = field(default_factory=set)
+    # Nodes that are back and wait for its pods.
+    unsettled: list[str] = field(default_factory=list)
+
+    def note_begin(self, node: str, away_now: int) -> None:
+        # The least number counts, because pods that nodes in flight evicted come back.
+        self.away_before[node] = min([away_now, *self.away_before.values()])
+        self.nodes_away.add(node)
+
+
+class _NodeInFlight(Struct, frozen=True):
+    owner_uids: Sequence[str]
+    # Seconds from its return.
+    least_settle: int
+
+
 class _RollingSimulation(_WaveSimulation):
     """A wave whose next node begins once an earlier one is back and has settled.
 
-    A node has settled when each owner (a UID) of its pods has no more pods away than when the node
-    began, apart from those that nodes in flight have evicted.
+    A node is in flight until it has settled: each owner of its pods has no more pods away than when
+    the node began, apart from those that nodes in flight have evicted.
     """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
         super().__init__(simulator, flow, places, wave)
         self._rules = wave.rolling or Rolling(1)
         self._queue = RollingQueue(self._rules, self.names)
-        # Pods away when a node in flight began, by node and owner.
-        self._away_before: dict[str, dict[str, int]] = {}
-        # The same by owner and node.
-        self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
-        # Seconds from the node's return.
-        self._least_settle = dict[str, int]()
-        # By owner: nodes that had its ready pods and are not back.
-        self._nodes_away: dict[str, set[str]] = defaultdict(set)
-        # By owner: nodes that are back and wait for its pods.
-        self._unsettled: dict[str, list[str]] = defaultdict(list)
+        self._in_flight = dict[str, _NodeInFlight]()
+        # By UID.
+        self._owners: dict[str, _PodOwner] = defaultdict(_PodOwner)
 
     def play(self, *, is_last: bool) -> None:
         self.flow.on_ready = self._retry_unsettled
@@ -379,7 +396,7 @@ class _RollingSimulation(_WaveSimulation):
         self.flow.events.run_until(lambda: self.are_all_back)
         # A rollout does not settle after its last wave.
         if not is_last:
-            self.flow.events.run_until(lambda: not self._away_before)
+            self.flow.events.run_until(lambda: not self._in_flight)
 
     def estimated_wave(self) -> Batch:
         simulator = self.simulator
@@ -397,75 +414,70 @@ class _RollingSimulation(_WaveSimulation):
         return replace(self.wave, rolling=rolling, estimate=estimate)
 
     def return_node(self, name: str) -> None:
-        """Its place is free once it has settled, or after the settle timeout."""
+        """It is in flight until it has settled, or until the settle timeout."""
         super().return_node(name)
-        for owner in self._away_before[name]:
-            self._nodes_away[owner].discard(name)
+        node = self._in_flight[name]
+        for uid in node.owner_uids:
+            self._owners[uid].nodes_away.remove(name)
         events = self.flow.events
-        earliest_settled = self.now + self._least_settle[name]
-        events.call_at(earliest_settled, lambda: self._free_place_once_settled(name))
+        events.call_at(self.now + node.least_settle, lambda: self._end_once_settled(name))
         settle_deadline = self.now + round(self.simulator.policy.settle_timeout)
-        events.call_at(settle_deadline, lambda: self._free_place(name))
+        events.call_at(settle_deadline, lambda: self._end(name))
 
     def _begin_next_nodes(self) -> None:
         for name in self._queue.begin_all():
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:
-        self._away_before[name] = self._note_away_before(name)
         simulator = self.simulator
+        owner_uids = list(self.flow.ready_pods_by_owner(name))
+        for uid in owner_uids:
+            self._owners[uid].note_begin(name, self.flow.away_by_owner[uid])
         pods = self.pods_on(name)
+        least_settle = simulator.pace.least_settle_seconds(pods) if pods else 0
+        self._in_flight[name] = _NodeInFlight(owner_uids, least_settle)
         # Its host may boot slowly.
         self.earliest_back[name] = self.now + simulator.last_run_seconds(name)
-        self._least_settle[name] = simulator.pace.least_settle_seconds(pods) if pods else 0
         self.places.note_drain(name)
         self.flow.cordon((name,))
         least_drain = slowest_ending_seconds((pods,), simulator.policy.drain, simulator.pace)
         self.begin(name, least_drain, nodes_at_once=1)
 
-    def _note_away_before(self, name: str) -> dict[str, int]:
-        away_before = dict[str, int]()
-        for owner in self.flow.ready_pods_by_owner(name):
-            away_now = self.flow.away_by_owner[owner]
-            away_before_others = self._away_before_by_owner[owner].values()
-            # The least number counts, because pods that nodes in flight evicted come back.
-            away_before[owner] = min([away_now, *away_before_others])
-            self._away_before_by_owner[owner][name] = away_before[owner]
-            self._nodes_away[owner].add(name)
-        return away_before
+    def _retry_unsettled(self, owner_uid: str) -> None:
+        owner = self._owners[owner_uid]
+        unsettled = owner.unsettled
+        owner.unsettled = []
+        for name in unsettled:
+            self._end_once_settled(name)
 
-    def _retry_unsettled(self, owner: str) -> None:
-        for name in self._unsettled.pop(owner, ()):
-            self._free_place_once_settled(name)
-
-    def _free_place_once_settled(self, name: str) -> None:
-        """Free the node's place, after a soak, if its owners have as many pods as before."""
-        is_place_free = name not in self._away_before
-        if is_place_free:
+    def _end_once_settled(self, name: str) -> None:
+        """If an owner lacks pods, `_retry_unsettled` tries again when its next pod is ready."""
+        if name not in self._in_flight:
             return
-        for owner, away_before in self._away_before[name].items():
-            if self._lacks_pods(owner, away_before):
-                self._unsettled[owner].append(name)
+        for uid in self._in_flight[name].owner_uids:
+            if self._lacks_pods(uid, name):
+                self._owners[uid].unsettled.append(name)
                 return
         soaked_at = self.now + round(self.simulator.policy.gates.soak)
-        self.flow.events.call_at(soaked_at, lambda: self._free_place(name))
+        self.flow.events.call_at(soaked_at, lambda: self._end(name))
 
-    def _lacks_pods(self, owner: str, away_before: int) -> bool:
+    def _lacks_pods(self, owner_uid: str, name: str) -> bool:
         """Do not count pods that nodes away have evicted."""
-        more_away = self.flow.away_by_owner[owner] - away_before
+        owner = self._owners[owner_uid]
+        more_away = self.flow.away_by_owner[owner_uid] - owner.away_before[name]
         if more_away <= 0:
             return False
         evicted_by_nodes_away = 0
-        for node in self._nodes_away[owner]:
-            evicted_by_nodes_away += self.flow.count_evicted_ready(node, owner)
+        for node in owner.nodes_away:
+            evicted_by_nodes_away += self.flow.count_evicted_ready(node, owner_uid)
         return more_away > evicted_by_nodes_away
 
-    def _free_place(self, name: str) -> None:
-        """Begin the nodes that may follow."""
-        away_before = self._away_before.pop(name, None)
-        if away_before is None:
+    def _end(self, name: str) -> None:
+        """Begin the nodes that may follow, unless the node has ended already."""
+        node = self._in_flight.pop(name, None)
+        if node is None:
             return
-        for owner in away_before:
-            del self._away_before_by_owner[owner][name]
+        for uid in node.owner_uids:
+            del self._owners[uid].away_before[name]
         self._queue.end(name)
         self._begin_next_nodes()
