@@ -18,11 +18,11 @@ _CALL_SECONDS: Final = 60.0
 
 
 class Lab(LabFiles):
-    """A lab in a thread of its own; a context manager that stops it.
+    """A lab in a thread of its own. Its methods may be called from any thread.
 
-    Its methods may be called from any thread. `store`, `world`, `api`, `machines`, `agents`
-    (Zincati by host), `faults` and `requests` belong to its event loop: use them inside `call` or
-    `run` only. `ssh_port` is None if each host has its own.
+    `store`, `world`, `api`, `machines`, `agents` (Zincati by host), `faults` and `requests` belong
+    to the lab's event loop: use them inside `call` or `run` only. `ssh_port` is None if each host
+    has its own.
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> None:

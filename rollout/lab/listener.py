@@ -16,8 +16,8 @@ _LOOPBACK_IPV6: Final = "::1"
 def reserve_port() -> socket.socket | None:
     """Reserve a free port without listening; None except on Linux.
 
-    Otherwise another program could get it during an outage. Only Linux lets another socket listen
-    on it, with `SO_REUSEADDR`.
+    Otherwise another program could get the port during an outage. Only Linux lets another socket
+    listen on the port.
     """
     if not sys.platform.startswith("linux"):
         return None

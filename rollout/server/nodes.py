@@ -1,7 +1,7 @@
 """Finds the Node of a host by its Zincati ID.
 
-Some cloud controllers delete the Node of a machine that is down. Its host holds the slot until the
-kubelet registers a new Node, or the machine counts as removed.
+Some cloud controllers delete the Node of a machine that is down. Its host holds the slot until a
+new Node is registered, or the machine counts as removed.
 """
 
 import re

@@ -159,8 +159,8 @@ class Leadership:
     def safe_until(self) -> float:
         """Until when (monotonic) a check that starts now is valid.
 
-        Another replica takes a dead holder's lock after the time of two renewals at the earliest,
-        and one renewal may have been under way.
+        Another replica takes a dead holder's lock after two renewals' time at the earliest, and one
+        renewal may have been under way.
         """
         return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._lease.renewal_seconds)
 

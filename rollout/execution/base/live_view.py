@@ -24,7 +24,7 @@ _SHORTEST_WATCH = 1.0
 
 @dataclass
 class LiveView(Generic[T]):
-    """The objects at a path, kept up to date by a thread while the view is entered.
+    """The objects at a path, kept up to date by a thread.
 
     A new watch continues from the last version, or from another list if that version is too old.
     """

@@ -1,7 +1,4 @@
-"""A live view of the budgets around a node.
-
-Evictions wait until a budget's status allows them, so that none is refused.
-"""
+"""A live view of the budgets around a node, so that no eviction is refused."""
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -125,7 +122,7 @@ def watch_budgets(
 ) -> Iterator[BudgetView]:
     """Watch one namespace, or all if several are given.
 
-    The view stays empty without namespaces, or if budgets do not exist or may not be read.
+    The view stays empty if budgets do not exist or may not be read.
     """
     unique = sorted(set(namespaces))
     path = BUDGETS

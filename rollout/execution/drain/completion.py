@@ -1,6 +1,6 @@
 """Waits until pods have completed, instead of evicting them.
 
-The wait counts from the start of the drain as marked on the Node, so it survives a resume.
+The wait counts from the drain's start, as marked on the Node, so it survives a resume.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Decides which pod is evicted next: a few at a time, the tightest budgets first.
 
-A pod whose budget cannot open is tried ever more rarely, because some webhooks deny the eviction
-and then move the pod themselves.
+A pod whose budget cannot open is tried ever more rarely: some webhooks deny the eviction and then
+move the pod.
 """
 
 import threading

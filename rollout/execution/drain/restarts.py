@@ -1,7 +1,6 @@
 """Restarts Deployments whose budget never allows an eviction.
 
-A pod whose ReplicaSet is older than its Deployment's template is being replaced already, so no
-process restarts anything twice.
+A pod whose ReplicaSet is older than its Deployment's template is being replaced already.
 """
 
 from contextlib import suppress
@@ -61,9 +60,9 @@ class _RestartableDeployment(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts of Deployments that replace pods of the node: drain.restart.
+    """Restarts Deployments to replace pods of the node: drain.restart.
 
-    A restart is under way from the change of the Deployment's template until the pod is gone.
+    A restart is under way until the pod is gone.
     """
 
     task: NodeTask

@@ -24,8 +24,7 @@ _LONGEST_REST = 30.0
 class ReturningPods:
     """The pods that have arrived since the drain began.
 
-    A pod rests for a while before it is evicted, too. An owner whose pods keep coming back is
-    hopeless: its pods are left to the reboot.
+    Such a pod rests before it is evicted. An owner whose pods keep coming back is hopeless.
     """
 
     task: NodeTask

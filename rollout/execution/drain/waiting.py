@@ -47,7 +47,7 @@ class Termination(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Waiting:
-    """Reports the pods that a drain waits for, and explains those left at its end.
+    """Reports the pods that a drain waits for.
 
     A pod is leaving once its eviction was accepted or it terminates, and overdue if it still
     terminates after its grace period.

@@ -150,7 +150,7 @@ def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
     """Let `check_may_act` also end a node that must not reboot now.
 
     It raises `StoppedError` if nodes are to be returned, `NodeRemovedError` if the Node is removed,
-    and during the drain `DrainError` if the node was uncordoned, because pods keep coming then.
+    and during the drain `DrainError` if the node was uncordoned.
     """
     if phase not in BEFORE_REBOOT:
         return context

@@ -118,7 +118,7 @@ def mark_granted(task: NodeTask) -> None:
 def mark_cordoned_unless_granted(task: NodeTask) -> Node:
     """Let FleetLock grant no reboot before the next drain.
 
-    Nothing changes if the returned Node, as it was before, has its grant.
+    Nothing changes if the returned Node has its grant.
     """
 
     def patch_to_mark_cordoned(node: Node) -> Patch | None:

@@ -11,8 +11,8 @@ _LONGEST_PAUSE = 5.0
 _WAITED_PER_PAUSE = 5
 # A host that is down costs a single packet.
 _DOWN_PAUSE = 0.15
-# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. Refused ones count,
-# too, so frequent attempts would never get through.
+# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s, and count refused ones,
+# too.
 _MOST_COUNTED = 5
 _COUNTED_SECONDS = 31.0
 # For the moment when the kubelet reports the new boot.

@@ -1,8 +1,7 @@
 """The operator of a database, like CloudNativePG's.
 
 One pod is the primary, whose budget allows no eviction. After its node is cordoned, the operator
-makes another the primary, in the seconds of the template's annotation `switchover-seconds`
-(`never`: not at all).
+makes another the primary, in the seconds of the annotation `switchover-seconds` (or `never`).
 
 In the copy of a real cluster, `instanceNames` are the pods of an owner, and `role` is the label by
 which budgets tell the primary. Without one, the operator replaces the pods of closed budgets on

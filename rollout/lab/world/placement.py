@@ -96,7 +96,7 @@ class NodeRoom:
 
 
 class PlacementDemand(Struct, frozen=True):
-    """What a pod asks of a node, and which nodes the placed pods rule out.
+    """What a pod asks of a node.
 
     `forbidden` are labels ruled out by anti-affinity, `crowded` values by topology key that have
     too many similar pods. `attracting` has a topology key and the allowed values (None: any) per
