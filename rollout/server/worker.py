@@ -413,7 +413,7 @@ class Worker:
     def _work_on_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> None:
         try:
             result = self._runner.run_slot(slot, check_may_act, stop)
-            self._release_or_fail_slot(slot, result, check_may_act)
+            self._release_or_fail_slot(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
             self._retry_later(slot, error.message)
@@ -425,17 +425,11 @@ class Worker:
         self._retry_pauses[slot.run_id] = Deadline(self._server.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
-    def _release_or_fail_slot(
-        self, slot: Slot, result: NodeResult | None, check_may_act: Guard
-    ) -> None:
+    def _release_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
         if result is not None and result.outcome is Outcome.FENCED:
             # Another replica continues with the slot.
             return
         stays_cordoned = result is not None and result.left_cordoned
-        is_end_written = result is not None and result.edge is not None
-        if stays_cordoned and not is_end_written and not _may_act(check_may_act):
-            # The server was stopped before it wrote the node's end: another one writes it.
-            return
         cordoned_node: Node | None = None
         # A canceled slot is released even if its node stays cordoned.
         if stays_cordoned and not slot.is_canceled:
@@ -448,11 +442,3 @@ class Worker:
         is_host_back = cordoned_node.ready is not ConditionStatus.UNKNOWN
         state = SlotState.FAILED if is_host_back else SlotState.ABSENT
         self._server.slots.change(partial(Slots.fail, run_id=slot.run_id, state=state))
-
-
-def _may_act(check_may_act: Guard) -> bool:
-    try:
-        check_may_act()
-    except FencedError:
-        return False
-    return True

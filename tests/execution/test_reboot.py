@@ -36,6 +36,7 @@ from rollout.execution.node.context import (
     Progress,
     with_pre_reboot_check,
 )
+from rollout.execution.node.ending import end_without_success
 from rollout.execution.node.failures import (
     NodeFailure,
     NodeRemovedError,
@@ -63,6 +64,7 @@ from rollout.gather.hosts.probe_command import MARKER
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.model import marks
 from rollout.model.detection import Sign, Source, SourceAnswer
+from rollout.model.finding import NodeMarkedByOther
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode
@@ -942,6 +944,34 @@ def test_a_process_that_has_lost_the_lock_undoes_nothing(asking: Asking) -> None
     failed = undo_after(StepError("the API server does not respond"), context, host)
     assert isinstance(failed, FencedError)
     assert host.asked == 0
+
+
+def ended_after_failure(context: NodeContext) -> NodeResult:
+    failure = NodeFailure(Outcome.CHECK_FAILED, "its check failed")
+    return end_without_success(context, Progress(phase=Phase.DRAINED, marked=True), failure)
+
+
+def test_a_node_whose_lock_is_lost_before_its_end_is_written_is_fenced(
+    asking: Asking, server: StandaloneApi
+) -> None:
+    def fenced() -> None:
+        raise FencedError("another process has the lock", hint="Do nothing more.")
+
+    node_before = stored(server, NODES, NODE)
+    result = ended_after_failure(replace(asking(Answers([None])), check_may_act=fenced))
+    assert (result.outcome, result.edge, result.left_cordoned) == (Outcome.FENCED, None, True)
+    assert (result.message, result.hint) == ("another process has the lock", "Do nothing more.")
+    assert stored(server, NODES, NODE) == node_before
+
+
+def test_a_node_that_another_rollout_marks_before_its_end_is_written_is_fenced(
+    asking: Asking, server: StandaloneApi
+) -> None:
+    context = asking(Answers([None]))
+    change(server, NODES, NODE, metadata={"annotations": {marks.RUN: "run-2"}})
+    result = ended_after_failure(context)
+    assert (result.outcome, result.edge, result.left_cordoned) == (Outcome.FENCED, None, True)
+    assert result.finding == NodeMarkedByOther(NODE, "run-2")
 
 
 def test_a_stop_does_not_keep_a_refused_reboot_from_being_undone(asking: Asking) -> None:

@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
-from rollout.errors import FencedError
 from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.lease import HolderState
 from rollout.lab.api.resources import REPLICASETS
@@ -168,22 +167,14 @@ def reboot_as_granted(replica: Replica, cluster: Cluster, name: str) -> None:
     await_return(replica, cluster, name)
 
 
-@pytest.mark.parametrize(("may_act", "state"), [(True, "failed"), (False, "held")])
-def test_a_server_that_is_stopped_before_it_writes_a_nodes_end_leaves_the_slot_to_another(
-    may_act: bool,  # noqa: FBT001 - a parameter of the test
-    state: str,
-) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "state"), [(Outcome.NOT_REBOOTED, "failed"), (Outcome.FENCED, "held")]
+)
+def test_a_server_leaves_the_slot_of_a_fenced_node_to_another(outcome: Outcome, state: str) -> None:
     cluster = Cluster()
     context = context_of(Severed(cluster.behind), 1, lambda _message: None)
     slot = Slot(GROUP, "a", cluster.node("a")["metadata"]["uid"], "id", "fleetlock-1", "", "a-0")
     context.slots.change(lambda slots: slots.add(slot))
-    unwritten = NodeResult(
-        "a", Outcome.NOT_REBOOTED, Phase.REBOOTING, 1.0, left_cordoned=True, edge=None
-    )
-
-    def check_may_act() -> None:
-        if not may_act:
-            raise FencedError("this server is stopped")
-
-    Worker(context, GracefulStop())._release_or_fail_slot(slot, unwritten, check_may_act)
+    ended = NodeResult("a", outcome, Phase.REBOOTING, 1.0, left_cordoned=True)
+    Worker(context, GracefulStop())._release_or_fail_slot(slot, ended)
     assert [held["state"] for held in cluster.slots()] == [state]

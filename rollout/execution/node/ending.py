@@ -3,7 +3,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
+from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import retry_until
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import (
@@ -66,7 +66,13 @@ def end_without_success(
         pods_still_ran=isinstance(error, NodeFailure) and isinstance(error.finding, StillRunning),
     )
     remember(context, end)
-    final_state = _return_or_mark_failed(context, progress, outcome)
+    try:
+        final_state = _return_or_mark_failed(context, progress, outcome)
+    except FencedError as fenced:
+        # Another process ends the node.
+        error = fenced
+        outcome = Outcome.FENCED
+        final_state = _FinalState(None, is_cordoned=True)
     return NodeResult(
         node=context.name,
         outcome=outcome,
@@ -134,7 +140,7 @@ def _explain_deletion(
 def _return_or_mark_failed(
     context: NodeContext, progress: Progress, outcome: Outcome
 ) -> _FinalState:
-    """Do nothing without this rollout's marks."""
+    """Do nothing without this rollout's marks. Raises `FencedError`."""
     # Another process may be working on the node.
     may_write = outcome is not Outcome.FENCED
     if not may_write or not _carries_marks(context, progress, outcome):
@@ -151,6 +157,8 @@ def _return_or_mark_failed(
             mark_failed(context, outcome, version)
     except (MarksGoneError, ApiNotFoundError):
         return _FinalState(None, is_cordoned=is_cordoned_now(context))
+    except FencedError:
+        raise
     except RolloutError as error:
         trouble = f"; and its rollout annotations could not be removed: {error.message}"
         return _FinalState(None, is_cordoned=True, trouble=trouble)
