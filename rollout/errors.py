@@ -56,11 +56,11 @@ class KubeconfigError(InputError):
 
 
 class InventoryError(InputError):
-    """The file is unreadable or invalid."""
+    pass
 
 
 class ScenarioError(InputError):
-    """The file is unreadable or invalid."""
+    pass
 
 
 class PlanFileError(InputError):
@@ -152,7 +152,7 @@ class SshRefusedError(SshUnreachableError):
 
 
 class SshNoRouteError(SshUnreachableError):
-    """No packet reaches the host."""
+    pass
 
 
 class SshBrokenError(SshUnreachableError):
@@ -160,7 +160,7 @@ class SshBrokenError(SshUnreachableError):
 
 
 class SshTimeoutError(SshError):
-    """The host did not respond in time."""
+    pass
 
 
 class SshStalledError(SshTimeoutError):

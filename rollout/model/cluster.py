@@ -1,5 +1,3 @@
-"""The cluster, as planning and draining need it."""
-
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -343,7 +341,7 @@ class ClusterIdentity(Struct, frozen=True):
 
 
 class ClusterSnapshot(Struct, frozen=True):
-    """The cluster; lists that no rule needs are empty."""
+    """A cluster; lists that no rule needs are empty."""
 
     identity: ClusterIdentity
     nodes: tuple[Node, ...]

@@ -80,7 +80,7 @@ class Detection(Struct, frozen=True):
 
     @property
     def needed_by(self) -> tuple[Source, ...]:
-        """Return the sources that do."""
+        """Return the sources that ask for a reboot."""
         return tuple(sign.source for sign in self._needed_signs())
 
     @property

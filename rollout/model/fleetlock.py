@@ -46,10 +46,7 @@ def is_group(text: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def zincati_id(machine_id: str) -> str:
-    """Return the 32 hex digits that Zincati sends; empty if invalid.
-
-    The algorithm is systemd's for app-specific IDs.
-    """
+    """Return the 32 hex digits that Zincati sends, a systemd app-specific ID, or empty."""
     plain = machine_id.replace("-", "").lower()
     if not _MACHINE_ID.fullmatch(plain):
         return ""
@@ -72,7 +69,7 @@ class GroupRules(Struct, frozen=True):
 class Groups(Struct, frozen=True):
     """The known groups."""
 
-    # For every group if none is named.
+    # If none is named, every group has these rules.
     others: GroupRules = GroupRules()
     named: Mapping[str, GroupRules] = field(default_factory=dict)
 
@@ -168,7 +165,7 @@ class Slots(Struct, frozen=True, rename={"all": "held"}):
         return frozenset(slot.node for slot in self.all)
 
     def add(self, slot: Slot) -> "Slots":
-        """Add a slot, if its node has none."""
+        """Add a slot unless its node has one."""
         return self if self.of_node(slot.node) else Slots((*self.all, slot))
 
     def release(self, run_id: str) -> "Slots":

@@ -32,7 +32,6 @@ class WindowPolicy(Struct, frozen=True):
     """When nodes may start: in a window, if there are any, and outside of freezes."""
 
     windows: tuple[str, ...] = ()
-    # Wait for the next window.
     wait: bool = False
     freezes: tuple[str, ...] = ()
 

@@ -263,7 +263,6 @@ class HostFacts(Struct, frozen=True):
         service_state = self.engine_unit.service_state
         if service_state.is_off:
             detail = service_text("update-engine", service_state)
-        # Flatcar always has update_engine.
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         answer = SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE
         return Sign(source, answer, detail)

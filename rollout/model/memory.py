@@ -31,7 +31,7 @@ class Pause(Struct, frozen=True):
     until: str = ""
 
     def is_over(self, now: datetime | None) -> bool:
-        """Whether it is over; False without a time."""
+        """Whether the pause is over; False without a time."""
         end = parse_timestamp(self.until)
         return end is not None and now is not None and end <= now
 

@@ -5,7 +5,7 @@ from rollout.model.finding import NodeDeleting, NodeLeaving, OtherSystem, Virtua
 _REMOVAL_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler",
     "karpenter.sh/disrupted": "Karpenter",
-    # Karpenter before version 1
+    # Before Karpenter 1.
     "karpenter.sh/disruption": "Karpenter",
     "node.cloudprovider.kubernetes.io/shutdown": "the cloud provider",
     "cloud.google.com/impending-node-termination": "Google Cloud",

@@ -1,7 +1,7 @@
-"""The node of this process. A drain would evict its pod.
+"""The node of this process. A drain would evict its pod, so the plan defers the node.
 
-So the plan defers the node. At the end, a soft taint and a label keep the next pod away, and
-`operate` evicts its pod, so that the next one reboots the node.
+At the end, a soft taint and a label keep the next pod away, and `operate` evicts its pod, so that
+the next process reboots the node.
 """
 
 from typing import TYPE_CHECKING

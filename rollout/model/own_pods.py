@@ -50,7 +50,7 @@ def ready_before(node: Node) -> Mapping[str, str]:
 
 
 def read_ready(text: str) -> Mapping[str, str] | None:
-    """Return what `ready_text` wrote, or None if invalid."""
+    """Return the pods, or None if invalid."""
     if len(text) > _LONGEST:
         return None
     ready = read_json(text, dict[str, str])

@@ -151,10 +151,7 @@ def narrow_selector(
     equal_keys: Iterable[str],
     unequal_keys: Iterable[str] = (),
 ) -> LabelSelector:
-    """Apply matchLabelKeys and mismatchLabelKeys for a pod's `labels`.
-
-    Keys that the pod lacks add nothing.
-    """
+    """Apply matchLabelKeys and mismatchLabelKeys. Keys that the pod lacks add nothing."""
     equal = _requirements_of(labels, equal_keys, SelectorOperator.IN)
     unequal = _requirements_of(labels, unequal_keys, SelectorOperator.NOT_IN)
     return LabelSelector((*selector.requirements, *equal, *unequal))

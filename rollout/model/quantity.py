@@ -51,7 +51,6 @@ class Duration(float):
         return cls(int(nanoseconds) / _SECOND)
 
     def __str__(self) -> str:
-        """Return what `parse` reads."""
         if not self.is_integer():
             return self._fraction()
         hours, remainder = divmod(int(self), 3600)
@@ -62,7 +61,6 @@ class Duration(float):
     __repr__ = __str__
 
     def _fraction(self) -> str:
-        """Use the first unit without a fraction."""
         for unit, parts in _FRACTIONS:
             number = round(self * parts)
             if number / parts == self:

@@ -68,7 +68,6 @@ SELF_REBOOTS = {
         "set reboot = never in /etc/dnf/automatic.conf",
     ),
 }
-# The others need a command.
 STOPPED_BY_SETTING = frozenset(
     {SelfReboot.UNATTENDED_UPGRADES, SelfReboot.RPM_OSTREE, SelfReboot.DNF}
 )

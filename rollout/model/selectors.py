@@ -120,10 +120,7 @@ def whole_number(text: str) -> int | None:
 
 
 def parse_selector(text: str) -> LabelSelector:
-    """Parse as the API server does, or raise `UsageError`.
-
-    An empty text selects everything.
-    """
+    """Parse as the API server does, or raise `UsageError`. Empty text selects everything."""
     requirements = list[Requirement]()
     position = 0
     has_more = bool(text.strip())

@@ -67,7 +67,6 @@ def last_lines(text: str, most: int) -> tuple[str, ...]:
 
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:
-    """Also drop the indented lines after a warning."""
     other_lines = list[str]()
     is_in_warning = False
     for line in lines:
@@ -87,7 +86,6 @@ def _without_prefix(line: str) -> str:
 
 
 def _fit(line: str, limit: int) -> str:
-    """Return a safe line; a long one as `beginning … end`."""
     # This limit is too high to shorten the line.
     safe = excerpt(line, max(limit, len(line)))
     if len(safe) <= limit:
