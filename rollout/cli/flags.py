@@ -69,11 +69,9 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables or settings, and of `output`.
 
-    The command gets `settings`, merged from all sources.
-
     of_another: The settings file is for another process, so it is not read.
-    arguments: NODE_ARGUMENTS, or PLAN_OR_NODES; a saved plan becomes the command's `file`.
-    reads: Settings without a flag whose variables are read, to warn that they have no effect.
+    arguments: With PLAN_OR_NODES, a saved plan becomes the command's `file`.
+    reads: Settings whose variables are read only to warn that they have no effect.
     helps, defaults: By setting, texts that differ for this command.
     """
     setting_by_parameter = _shared_settings(names)
@@ -145,10 +143,7 @@ def _set_signature(command: Any, parameters: Sequence[inspect.Parameter]) -> Non
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    """Return settings that have a flag, by parameter such as `drain_timeout`.
-
-    A name is a setting's, or a whole table's.
-    """
+    """Return settings by parameter, such as `drain_timeout`. Names are of settings or tables."""
     setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
@@ -207,7 +202,7 @@ def _check_format(settings: CommandSettings, formats: Sequence[OutputFormat]) ->
 def split_off_plan(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
     """Return the saved plan if it is the only word, or else the nodes.
 
-    A word is a plan if the file exists, or if it cannot be the name of a node.
+    A word is a plan if the file exists, or if no node can have the name.
     """
     if len(words) != 1:
         return None, words

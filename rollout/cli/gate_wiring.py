@@ -31,8 +31,7 @@ def gate_ports(
 ) -> GatePorts:
     """Raise `UsageError` for settings that have no effect.
 
-    `alerts` are the plan's; only the Prometheus of the settings gets the token. No node starts that
-    cannot finish before the `deadline`.
+    `alerts` are the plan's. No node starts that cannot finish before the `deadline`.
     """
     alert_settings = settings.alerts
     if alert_settings.silence and not alert_settings.alertmanager_url:
@@ -56,7 +55,7 @@ def gate_ports(
 def _alert_source(alerts: AlertPolicy, settings: AlertsSettings) -> AlertSource:
     from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 
-    # Empty if the plan names another Prometheus, which must not get it.
+    # Empty if the plan names another Prometheus, which must not get the token.
     token = token_for(alerts.url, settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, ""))
     return PrometheusAlerts(
         alerts.url,

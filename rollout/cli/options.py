@@ -1,4 +1,4 @@
-"""Typer options and commands. Commands are imported only when called.
+"""Typer options and commands.
 
 Help is plain text, because typer's boxes cut long flags at 80 columns and are slow.
 """

@@ -1,7 +1,4 @@
-"""Handles signals for a run, and while waiting.
-
-In a run (`stopped_by_signals`), the first signal stops it gracefully, the second ends the process.
-While waiting (`interrupted_by_signals`), a signal raises `KeyboardInterrupt`.
+"""Handles signals for a run (`stopped_by_signals`), and while waiting (`interrupted_by_signals`).
 
 Python runs handlers only when the main thread leaves its wait, so a thread reads signals from a
 pipe. SIGHUP never ends the process: a lost terminal can send several.
@@ -40,7 +37,7 @@ _NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abo
 def stopped_by_signals(
     stop: GracefulStop, *, has_live_display: bool = False, effect: str = ""
 ) -> Iterator[None]:
-    """In this context, a signal requests the `stop`. For the main thread only.
+    """The first signal requests the `stop`, the second ends the process. For the main thread only.
 
     `effect` says what the stop does, if not to a rollout. A live display shows the stop itself.
     """
@@ -73,7 +70,7 @@ def interrupted_by_signals(
 ) -> Iterator[Callable[[], None]]:
     """SIGINT and SIGTERM interrupt the main thread and request the `stop`.
 
-    Calling the yielded function ends the interruptions. Ctrl-Z turns `echo` on while the process is
+    The yielded function ends the interruptions. Ctrl-Z turns `echo` on while the process is
     suspended. For the main thread only.
     """
     is_ignoring = threading.Event()

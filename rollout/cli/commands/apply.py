@@ -200,10 +200,7 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _make_spec(settings: CommandSettings, file: Path | None) -> "RolloutSpec":
-    """Return what to run: a new plan, or the saved plan in `file`.
-
-    Raises `UsageError` for flags that a saved plan rules out.
-    """
+    """Raises `UsageError` for flags that a saved plan rules out."""
     from rollout.cli.stages.rollout_spec import RolloutSpec, Saved, new_rollout_spec
 
     spec = new_rollout_spec(settings)

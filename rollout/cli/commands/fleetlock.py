@@ -21,7 +21,7 @@ from rollout.ports import ClusterApi
 from rollout.report.fleetlock import SlotReleaseReport, fleetlock_document, slots_text
 
 _POLL_SECONDS = 0.5
-# The server watches a host with a new grant for a minute.
+# The server watches a host for a minute after a grant.
 _RELEASE_SECONDS = 120.0
 # While one server replaces another, nobody holds the lock.
 _WITHOUT_SERVER_SECONDS = 15.0

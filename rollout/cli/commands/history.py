@@ -178,7 +178,6 @@ def _find_journal(run: str, settings: CommandSettings) -> Path:
 
 
 def _choose_last_journal(paths: Sequence[Path], settings: CommandSettings) -> Path:
-    """Prefer the current cluster. Print which run it is."""
     from rollout.cli import wiring
 
     login = wiring.find_login(settings)

@@ -228,10 +228,7 @@ def _read_nodes_to_change(
     everything: bool,
     may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API, and the named nodes, or all if `everything`.
-
-    Raises `UsageError` for no nodes, unless there `may_be_none`.
-    """
+    """Return the API and the named nodes, or all if `everything`."""
     hint = "Specify node names, such as worker-2 worker-3, or use --all."
     if names and everything:
         raise UsageError("--all cannot be used with node names", hint=hint)

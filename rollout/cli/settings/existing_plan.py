@@ -71,7 +71,7 @@ def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
 
 
 def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
-    """Yield sentences on changed timeouts, including the pools' timeouts."""
+    """Yield sentences on changed timeouts."""
     old_rules = _written_rules(before)
     new_rules = _written_rules(after)
     changed_rules = []

@@ -90,7 +90,7 @@ class CommandSettings(Settings):
     file: str = ""
 
     def without_calendar(self) -> "CommandSettings":
-        """Leave out the calendar's file, which only one machine may have."""
+        """Leave out the calendar, whose file only one machine may have."""
         return replace(self, gates=replace(self.gates, calendar=None))
 
     def with_typed_settings(self, command: str) -> str:
@@ -167,7 +167,7 @@ class SettingsFile(Struct, frozen=True):
     def tables(self, name: str) -> Iterator[SettingValues]:
         """Yield the tables of this name: one, or any number for `LISTS`.
 
-        Raises `UsageError` for an unknown or a missing key.
+        Raises `UsageError` for an unknown or missing key.
         """
         for number, table in enumerate(self._raw_tables(name), 1):
             prefix = f"{name}."
@@ -335,7 +335,7 @@ def _hint(name: str) -> str:
 
 
 def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -> SettingValues:
-    """Return the set variables of `accepted` settings and all secrets."""
+    """Return the variables of `accepted` settings and of all secrets."""
     values: dict[str, PlacedValue] = {}
     for setting in settings().values():
         value = environ.get(setting.variable)
@@ -345,7 +345,7 @@ def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning for each unknown variable that starts with ROLLOUT_."""
+    """Yield warnings about unknown variables that start with ROLLOUT_."""
     known = {*_OTHER_VARIABLES, *GateVariable, *RescueVariable}
     known.update(setting.variable for setting in settings().values())
     for name in sorted(environ):

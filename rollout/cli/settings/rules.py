@@ -33,10 +33,7 @@ def selection_of(settings: Settings) -> Selection:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Return the rules, and read the calendar.
-
-    Raises `UsageError` for contradictions.
-    """
+    """Return the rules, and read the calendar. Raises `UsageError` for contradictions."""
     nodes = settings.nodes
     waves = settings.waves
     drain = settings.drain

@@ -1,4 +1,4 @@
-"""The schema of all settings: a class for each table, a field for each key."""
+"""A class for each table of settings, a field for each key."""
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -84,13 +84,13 @@ class StopMode(StrEnum):
 
 
 class Skip(StrEnum):
-    """Nodes that are skipped instead of refusing to start."""
+    """Nodes to skip instead of refusing to start."""
 
     BLOCKED = "blocked"
 
 
 class Allow(StrEnum):
-    """The conditions of `--allow`, besides the names of other reboot coordinators."""
+    """The values of `--allow` besides other coordinators' names."""
 
     BLOCKED = "blocked"
     CORDONED = "cordoned"
@@ -112,7 +112,7 @@ class ClusterSettings(SettingsTable):
 
 
 class LockSettings(SettingsTable):
-    """The lock, which keeps rollouts from running at the same time."""
+    """The lock against concurrent rollouts."""
 
     namespace: Namespace = setting(
         LEASE_NAMESPACE, "Namespace of the Lease, the rollout record and the failure history"
@@ -126,7 +126,7 @@ class LockSettings(SettingsTable):
 
 
 class NodesSettings(SettingsTable):
-    """The nodes to reboot, and how to treat nodes that cannot be rebooted."""
+    """The nodes to reboot."""
 
     selector: Selector = flag("", "Select only nodes that match this label selector", short="-l")
     node: tuple[NodeName, ...] = flag((), "Select only nodes with this name; repeatable")
@@ -140,7 +140,7 @@ class NodesSettings(SettingsTable):
 
 
 class DetectSettings(SettingsTable):
-    """How to detect that a node needs a reboot."""
+    """How to detect pending nodes."""
 
     sources: tuple[Annotated[Source, Setting("VALUE", words=UPDATE_SOURCES)], ...] = setting(
         DEFAULT_SOURCES,
@@ -191,7 +191,7 @@ class SshSettings(SettingsTable):
 
 
 class WavesSettings(SettingsTable):
-    """The number and the order of nodes that are rebooted at once."""
+    """How many nodes are rebooted at once, and in which order."""
 
     max_unavailable: Count | None = flag(
         None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]"
@@ -297,7 +297,7 @@ class DrainSettings(SettingsTable):
 
 
 class RebootSettings(SettingsTable):
-    """How to reboot a host, and how long to wait."""
+    """How to reboot a host."""
 
     timeout: Duration = flag(
         _POLICY.reboot_timeout, "How long to wait for a host to come back", "reboot-timeout"
@@ -335,7 +335,7 @@ class RebootSettings(SettingsTable):
 
 
 class GatesSettings(SettingsTable):
-    """What a node may have to wait for before its drain, its reboot or its return."""
+    """What a node may have to wait for."""
 
     window: tuple[Window, ...] = flag(
         (), "Start draining nodes only in this window: [DAYS] HH:MM DURATION [ZONE]; repeatable"
@@ -413,7 +413,7 @@ class OutputSettings(SettingsTable):
 
     @property
     def width(self) -> int | None:
-        """The columns for text, or None for no limit."""
+        """Return columns for text, or None for no limit."""
         return None if self.format is OutputFormat.WIDE else terminal.table_width()
 
     def show(
@@ -528,7 +528,7 @@ class OperateSettings(SettingsTable):
 
 
 class EvidenceSettings(SettingsTable):
-    """What another cluster must have verified about a version before operate uses it."""
+    """What another cluster must have verified about a version."""
 
     source: EvidenceSource = flag(
         "",
@@ -552,7 +552,7 @@ class EvidenceSettings(SettingsTable):
 
 
 class FleetLockSettings(SettingsTable):
-    """The FleetLock server: its address, and how many hosts of a group may reboot at once."""
+    """The FleetLock server and its groups."""
 
     listen: ListenAddress = flag(
         "0.0.0.0:8080", "Address to listen on; :8080 listens on all addresses"
@@ -577,10 +577,7 @@ class FleetLockSettings(SettingsTable):
 
 
 class PoolSettings(SettingsTable):
-    """Nodes with rules of their own. A node belongs to the first matching pool.
-
-    A rule that is None is that of the rollout.
-    """
+    """Nodes with rules of their own. None means the rollout's rule."""
 
     name: PoolName = setting("", "Name of the pool, such as web", is_required=True)
     selector: Selector = setting("", "Label selector of the pool's nodes", is_required=True)

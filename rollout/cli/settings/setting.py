@@ -16,7 +16,7 @@ _BLANK = re.compile(r"[\s,;]*")
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text has only separators and spaces, if anything."""
+    """Return whether a text has only separators and spaces."""
     return _BLANK.fullmatch(text) is not None
 
 
@@ -47,7 +47,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def is_secret(self) -> bool:
-        """Return whether it has no flag, and no message shows its value."""
+        """Return whether the setting has no flag, and no message shows its value."""
         return bool(self.private_variable)
 
     @property

@@ -38,7 +38,7 @@ _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 def checked_by(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a parser that strips a text, and checks it unless it is empty."""
+    """Return a parser that strips a text, and checks it unless empty."""
 
     def parse(value: str) -> str:
         text = value.strip()
@@ -274,7 +274,7 @@ def flag(default: T, help: str, name: str = "", **others: Any) -> T:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class SettingsTable:
-    """A table of the settings file, as a frozen dataclass."""
+    """A table of the settings file."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
@@ -312,7 +312,7 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
 
 
 def default_text(value: Any) -> str:
-    """Return help's text for a default, empty for none, such as 0."""
+    """Return help's text; empty for no default, such as 0."""
     if value in (None, False, "", ()):
         return ""
     if isinstance(value, tuple):

@@ -69,7 +69,7 @@ def read_cluster(
 ) -> ClusterSnapshot:
     """Read the cluster's objects and rollout's memory.
 
-    The API server's answers are stored in `answers`, if given. `warns` of an unreadable memory.
+    The API server's answers are stored in `answers`. `warns` of an unreadable memory.
     """
     with stage("read the cluster") as add_note, show_progress("reading the cluster"):
         cluster = with_retries(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))

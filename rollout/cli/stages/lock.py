@@ -65,8 +65,8 @@ def refuse_if_locked(
 ) -> LeaseWatch | None:
     """Raise `LockedError` if the holder lives. May wait for a renewal.
 
-    Otherwise return `watch`, or a new one, which has seen the Lease, so that the lock can be taken
-    sooner. Return None without the right to read the Lease.
+    Otherwise return a watch that has seen the Lease, so that the lock can be taken sooner. Return
+    None without the right to read the Lease.
     """
     watch = watch or new_lease_watch()
     try:

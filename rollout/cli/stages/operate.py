@@ -53,7 +53,7 @@ class Operation(Struct):
     """The passes of one process.
 
     A pass starts or resumes a rollout if nodes are pending. If it cannot start nodes now, it is
-    skipped, which is no error.
+    skipped.
     """
 
     settings: CommandSettings

@@ -73,8 +73,8 @@ class _Course(Enum):
 class Pass(Struct, frozen=True):
     """Resumes operate's unfinished rollout, then starts a new one.
 
-    Leaves rollouts of people and FleetLock servers to them. A pass that may start no node now is
-    skipped, after a forecast. See `docs/architecture.md`.
+    Leaves rollouts of people and FleetLock servers to them. If no node may start now, the pass is
+    skipped, after a forecast.
     """
 
     operation: "Operation"

@@ -132,7 +132,7 @@ def prepare_fresh(
 ) -> FreshRun:
     """Plan a new rollout, or raise why none may start, as `LockedError` does.
 
-    `may_replace_stopped`: whether it may take over the nodes of a rollout that was stopped.
+    `may_replace_stopped`: it may take over the nodes of a rollout that was stopped.
     """
     api = connections.api
     namespace = spec.namespace
