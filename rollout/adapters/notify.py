@@ -123,7 +123,6 @@ def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
 
 
 def _destination(number: int, url: str) -> Destination:
-    """`number` is for messages."""
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
     if not scheme:

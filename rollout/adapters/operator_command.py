@@ -78,7 +78,6 @@ class OperatorCommand(Struct, frozen=True):
     def _await_exit(
         self, process: subprocess.Popen[bytes], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
-        """Return why it failed or was ended, or empty."""
         deadline = time.monotonic() + seconds
         while process.poll() is None:
             if is_stopped():

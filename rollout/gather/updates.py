@@ -71,7 +71,7 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Ask hosts whose update_engine is idle, and yield in the order of answers."""
+    """Ask hosts whose update_engine is idle."""
     hosts_to_ask = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)
@@ -98,7 +98,6 @@ def check_hosts(
 
 
 def _result_without_asking(node: str, update: UpdateStatus) -> CheckResult | None:
-    """Return None if the host has to be asked."""
     if update.needs_reboot:
         return CheckResult(node, CheckOutcome.STAGED, update.new_version, "already staged")
     if update.operation is UpdateOperation.REPORTING_ERROR:

@@ -191,7 +191,6 @@ def _program_output(program: Program, login: Login, *, is_interactive: bool) -> 
 
 
 def _decode_status(output: bytes, program: Program) -> _Status:
-    """Return a status with a token, or with certificate and key."""
     try:
         answer = msgspec.json.decode(output, type=_ExecCredential)
     except (msgspec.MsgspecError, UnicodeError) as error:

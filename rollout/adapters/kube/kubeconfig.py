@@ -241,7 +241,6 @@ def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
 
 
 def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
-    """Raise `KubeconfigError` if a part is wrong or would be ignored."""
     try:
         user = msgspec.convert(content, UserEntry)
     except msgspec.ValidationError as error:
@@ -316,7 +315,6 @@ def service_account_login(context: str | None) -> Login:
 
 
 def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
-    """Return one or more existing files, or raise `KubeconfigError`."""
     if kubeconfig is not None:
         return (_require_file(kubeconfig.expanduser()),)
     parts = os.environ.get("KUBECONFIG", "").split(os.pathsep)

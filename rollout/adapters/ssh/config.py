@@ -1,7 +1,7 @@
 """Applies an OpenSSH client configuration to hosts.
 
-`ssh -G` evaluates it, once (6 ms of CPU) for all hosts that it treats alike. Unsupported options
-are refused if they matter.
+`ssh -G` evaluates it, once for all hosts that it treats alike. Unsupported options are refused if
+they matter.
 """
 
 import getpass
@@ -328,7 +328,6 @@ def _expand(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def _expand_in_command(text: str, tokens: Mapping[str, str]) -> str:
-    """Raise `InputError` for special characters of a shell."""
     for letter in _TOKEN.findall(text):
         if letter not in _UNTRUSTED_TOKENS:
             continue

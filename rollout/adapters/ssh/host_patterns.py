@@ -73,7 +73,6 @@ def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
 
 
 def _is_printed_unchanged(name: str) -> bool:
-    """Whether `ssh -G` keeps a name's spelling."""
     if _NAME.fullmatch(name):
         return True
     if "%" in name:

@@ -133,7 +133,6 @@ class KeyRing:
 
 
 def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
-    """Return the agent's key for this file or FILE.pub."""
     if not agent_keys:
         return None
     for candidate in (file, f"{file}.pub"):

@@ -326,7 +326,6 @@ def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
 
 
 def _number_of_pods(amount: int | str, replicas: int) -> Fraction:
-    """May raise `ValueError`."""
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)

@@ -145,7 +145,6 @@ def _make_error(
 
 
 def _parse_denial(message: str) -> AdmissionDenial | None:
-    """Return None if no admission has denied the request."""
     patterns = {
         DenierKind.WEBHOOK: _DENIED_BY_WEBHOOK,
         DenierKind.POLICY: _DENIED_BY_POLICY,

@@ -43,7 +43,6 @@ def parse_assignments(text: str) -> Mapping[str, str]:
 
 
 def _unquote(value: str) -> str:
-    """Remove quotes, and backslashes in double quotes."""
     match = _QUOTED.fullmatch(value)
     if match is None:
         return value

@@ -85,7 +85,6 @@ def _sign_of_status(status: _HostStatus) -> Sign:
 
 
 def _pending_sign(current: Sign, entry: _Entry, booted: _Image, *, is_rollback: bool) -> Sign:
-    """`entry` boots next, instead of the booted image."""
     image = _valid_image(entry)
     if image is None:
         detail = "bootc's staged deployment has no image digest"

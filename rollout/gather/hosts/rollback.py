@@ -53,7 +53,6 @@ def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted:
 
 
 def _previous_version_sign(stdout: Sections, stderr: Sections, running: str) -> Sign:
-    """Return `NEEDED` with the previous version, if it can boot."""
     image = bootc_sign(stdout, stderr)
     if image.answer is not SourceAnswer.ABSENT:
         return _sign_of_image(image, running)
@@ -98,7 +97,6 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
 def _why_partition_unusable(
     values: Mapping[str, str], operation: UpdateOperation, *, has_booted: bool
 ) -> str:
-    """Return why the other partition is not safe to boot, or empty."""
     other = values["OTHER"]
     why = ""
     if operation in _WRITING_OPERATIONS:
@@ -173,7 +171,6 @@ def _sign_of_two_deployments(
 
 
 def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeployment | None:
-    """Return what `rpm-ostree rollback` boots, or has queued."""
     # In the boot menu's order.
     first, *others = deployments
     has_queued = not first.booted

@@ -196,7 +196,6 @@ def why_rpm_ostree_silent(stderr: Sections) -> str:
 
 
 def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_file: bool) -> Sign:
-    """Return `NEEDED` for a staged one. A lock file blocks it."""
     source = Source.RPM_OSTREE
     booted = next((deployment for deployment in deployments if deployment.booted), None)
     if booted is None or not CHECKSUM.fullmatch(booted.checksum):

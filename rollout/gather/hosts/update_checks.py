@@ -77,7 +77,6 @@ def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) ->
 
 
 def _rpm_ostree_checks(stdout: Sections, stderr: Sections) -> UpdateChecks:
-    """Of rpm-ostree's timer or Zincati, whichever stages updates."""
     zincati = parse_unit_state(stdout, stderr, "zincati-unit")
     timer = parse_unit_state(stdout, stderr, _RPM_OSTREE_UNIT)
     uses_timer = timer.runs or not zincati.exists
@@ -109,7 +108,6 @@ def _host_time(stdout: Sections) -> datetime | None:
 
 
 def _properties(section: str) -> Mapping[str, str]:
-    """Parse lines such as `LoadState=masked`."""
     lines = (line.partition("=") for line in section.splitlines())
     return {key: value.strip() for key, _, value in lines}
 
@@ -130,7 +128,6 @@ def _seconds_running(unit: UnitState, uptime_seconds: int | None) -> float | Non
 
 
 def _last_trigger_time(section: str) -> datetime | None:
-    """Return None for never."""
     text = _properties(section).get("LastTriggerUSec", "")
     try:
         return datetime.strptime(text, _SYSTEMD_TIME).replace(tzinfo=UTC)

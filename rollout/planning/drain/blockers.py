@@ -84,7 +84,7 @@ class DrainChecker(Struct, frozen=True):
         subject = f"pod/{pod.key}"
         overdue = Duration(round(seconds_overdue))
         timeout = self.rules.timeout
-        # A pod that is so late is likely to outlast the drain, too.
+        # Such a late pod is likely to outlast the drain, too.
         if seconds_overdue > timeout:
             yield blocker(self.node, subject, StuckTerminating(overdue, pod.finalizers, timeout))
         else:

@@ -63,7 +63,7 @@ class DrainForecast(Struct, frozen=True):
     surging: Mapping[str, Deployment]
     # The drain's wait for completion, if it begins now.
     wait_seconds: int = 0
-    # Until these pods have completed, even if the drain does not wait so long.
+    # When these pods have completed; the drain may not wait so long.
     completed_in: int = 0
     # The version that needs another reboot after this one, or empty.
     next_version: str = ""

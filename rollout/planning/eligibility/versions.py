@@ -224,7 +224,6 @@ def update_standings(
 def _update_state(
     operation: UpdateOperation, compared: UpdateState, checks: CheckState
 ) -> UpdateState:
-    """The engine's state matters more than how versions compare."""
     # An engine that works on one update for days is stuck.
     if operation in _UPDATING and checks is not CheckState.STALE:
         return UpdateState.UPDATING

@@ -264,7 +264,6 @@ def parse_days(written: str, rule: str) -> tuple[Days, ...]:
 
 
 def _parse_days_or_dates(part: str, rule: str) -> Days:
-    """Parse `mon-fri`, `last sun` or `12-20..01-04`."""
     if part[:1].isdigit():
         return _parse_dates(part, rule)
     first_word, _, weekday = part.partition(" ")
@@ -428,7 +427,6 @@ class Schedule(Struct, frozen=True):
         return self.openings(now, now + timedelta(days=days))
 
     def _find_first(self, now: datetime, condition: Callable[[Interval], bool]) -> Interval | None:
-        """Look two years ahead at most."""
         # Most openings are near, and looking ahead takes time.
         for days in (_DAYS_FOR_WEEKLY, _DAYS_FOR_MONTHLY, _DAYS_FOR_DATED):
             for opening in self._openings_within(now, days):

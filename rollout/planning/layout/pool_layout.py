@@ -86,10 +86,7 @@ def _combine_waves(
     limits: WaveLimits,
     pools: Pools,
 ) -> Iterator[Batch]:
-    """Yield the pools' waves in order, combined within limits; empty the queues.
-
-    A pool waits until the queues of its `earlier_pools` are empty.
-    """
+    """Yield the pools' waves in order, combined within limits; empty the queues."""
     while any(queues.values()):
         unfinished = [name for name, queue in queues.items() if queue]
         startable = [name for name in unfinished if earlier_pools[name].isdisjoint(unfinished)]

@@ -24,7 +24,6 @@ def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.W
 def _why_no_larger(
     wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> findings.WaveLimit:
-    """`next_nodes` are the next wave's nodes."""
     if wave.goes_alone:
         return findings.OneAtATime()
     if wave.rolling:

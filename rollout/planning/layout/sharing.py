@@ -56,10 +56,7 @@ class NodeDemand(Struct, frozen=True):
 
 
 class Rate(Struct, frozen=True):
-    """How fast a budget lets pods go: in rounds of `permits` pods.
-
-    Permits come back once the replacements are ready.
-    """
+    """How fast a budget lets pods go: in rounds of `permits` pods."""
 
     permits: int
     # From an eviction until the pod is gone.

@@ -232,7 +232,6 @@ def _lay_out(
 def _replicas_of(
     surging: Mapping[str, Deployment], pods: Iterable[Pod]
 ) -> Mapping[str, Sequence[Pod]]:
-    """Return all pods of these Deployments, by the Deployment's key."""
     if not surging:
         return {}
     running = [pod for pod in pods if pod.node and not pod.finished and not pod.terminating]
@@ -329,7 +328,6 @@ def _warnings(
     waves: Sequence[Wave],
     simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
-    """Yield all warnings, except those about other coordinators."""
     # A blocker says more than a warning about the same object.
     blocked = set[tuple[str, str]]()
     for name, drain in drains_by_node.items():
@@ -394,7 +392,6 @@ def _planned_waves(
     arrivals: Mapping[str, int],
     drains_by_node: Mapping[str, DrainForecast],
 ) -> tuple[Wave, ...]:
-    """`arrivals` are pods that earlier drains moved."""
     planned = list[Wave]()
     for index, (batch, reason) in enumerate(zip(batches, reasons, strict=True), start=1):
         nodes = [drains_by_node[name].planned_node(arrivals[name]) for name in batch.names]

@@ -248,7 +248,6 @@ def _fewer(one: Count, other: Count, nodes: int) -> Count:
 
 
 def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
-    """An empty ramp limits no step."""
     if not one:
         return other
     if not other:

@@ -279,5 +279,4 @@ def slowest_node_seconds(
 
 
 def _longest(default: Duration, of_pools: Iterable[Duration | None]) -> Duration:
-    """A pool with None has the default."""
     return max([default, *filter(None, of_pools)])

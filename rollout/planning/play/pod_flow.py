@@ -431,7 +431,6 @@ class PodFlow:
         return self._traits_by_pod[pod.uid]
 
     def _look_up_traits(self, pod: Pod) -> _Traits:
-        """Return one object for all pods that are alike."""
         budgets = guarding_budgets(pod, self.index)
         uid = _owner_uid(pod)
         key = (uid, budgets, pod.grace_period)

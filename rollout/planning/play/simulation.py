@@ -138,7 +138,6 @@ class Simulator(Struct, frozen=True):
         )
 
     def _plays_each_eviction(self, layout: Layout) -> bool:
-        """The alternative is to estimate waves from budgets' rates."""
         # A rolling node's start depends on how each node before it went.
         if any(wave.rolling for wave in layout.waves):
             return True
