@@ -101,7 +101,7 @@ class _HostReader:
     def read(self, defaults: SshDefaults) -> Host | None:
         """Return None for this machine, which rollout cannot reboot.
 
-        Raises `InventoryError` for what rollout's own SSH cannot follow.
+        Raises `InventoryError` for what only Ansible can follow.
         """
         connection = self._first_value("ansible_connection")
         if connection == "local":

@@ -1,7 +1,6 @@
 """Imports only what is used of the `kubernetes` package.
 
-All of it takes 20 MB, and doubles a short command's CPU time. So empty packages stand in for it,
-unless that fails.
+All of it takes 20 MB. So empty packages stand in for it, unless that fails.
 """
 
 import logging

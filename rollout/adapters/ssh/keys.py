@@ -1,7 +1,6 @@
 """Keys to log in with: files, certificates and the agent's.
 
-paramiko's agent client knows only `SSH_AUTH_SOCK`, leaks its socket, and offers certificates as
-bare keys.
+paramiko's agent client knows only `SSH_AUTH_SOCK`, and offers certificates as bare keys.
 """
 
 import base64

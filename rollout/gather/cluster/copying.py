@@ -60,8 +60,8 @@ _KNOWN_NAMES = frozenset(
 )
 _KNOWN_VALUES = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
 _NAME_AND_ORDINAL = re.compile(r"(.+)-(\d{1,5})")
-# A ReplicaSet is named after its Deployment and a hash, also a label. Each part is hidden by
-# itself, to stay equal to these.
+# A ReplicaSet is named after its Deployment and a hash, which is also a label. Each part is hidden
+# by itself.
 _NAME_AND_HASH = re.compile(r"(.+)-([4-9bcdf]{6,10})")
 _KNOWN_KEYS = frozenset({"job-name", "pod-template-hash"})
 # Their keys are the operator's.

@@ -200,10 +200,9 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     """Return what the scheduler reserves for a pod.
 
     That is the sum of its containers and sidecars, or a larger init container; the pod's own
-    requests override these. Overhead and host ports are added.
+    requests override these.
     """
     running, starting = _requests_of_containers(spec)
-    # Init containers end before containers run.
     highest = _combine(running, starting, max)
     total = _override_by_pod(highest, spec.resources.requests)
     if spec.overhead:
@@ -233,8 +232,7 @@ def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
 def _requests_of_containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
     """Return requests while running, and the highest while starting.
 
-    Init containers run in order. One that is always restarted, a sidecar, runs beside all later
-    containers.
+    A sidecar, an init container that is always restarted, runs beside all later containers.
     """
     sidecars = _NOTHING
     starting = _NOTHING
@@ -266,7 +264,6 @@ def _override_by_pod(summed: Resources, pod_level: Mapping[str, wire.Quantity]) 
 
 
 def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
-    # Most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = merge(left.cpu_milli, right.cpu_milli)

@@ -12,7 +12,6 @@ _APPS = "/apis/apps/v1/namespaces"
 
 
 class ReplicaSetOrigin(Struct, frozen=True):
-    # Empty if there is none.
     deployment: str
     # Empty for never.
     restarted_at: str

@@ -144,10 +144,7 @@ class Document(Struct, frozen=True):
     def _with_unknown_keys(
         self, fields: dict[str, Any], content: object, config_map: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Add stored keys that this version does not know.
-
-        A replaced object, such as a pause, loses them.
-        """
+        """Add stored keys that this version does not know."""
         text = ((config_map or {}).get("data") or {}).get(self.key, "")
         try:
             known = msgspec.to_builtins(self.parse(text, type(content), _accept_any))

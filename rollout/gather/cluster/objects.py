@@ -67,5 +67,4 @@ def _read_existing(api: ClusterApi, path: str) -> bytes:
     try:
         return api.get(path)
     except ApiNotFoundError as error:
-        # The gate names the object.
         raise GateError("it does not exist") from error

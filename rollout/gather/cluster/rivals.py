@@ -227,8 +227,7 @@ def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
 def _lock_holders(annotation: str, most_holders: int) -> tuple[tuple[str, ...], bool]:
     """Return the holders of kured's lock, and whether it stays full.
 
-    Full and without expiry, it keeps kured from rebooting other nodes. The annotation is for one
-    holder, or a list (`--concurrency`).
+    The annotation is for one holder, or a list (`--concurrency`).
     """
     try:
         lock = decoder_of(_KuredLock).decode(annotation)

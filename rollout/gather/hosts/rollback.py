@@ -42,10 +42,7 @@ _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
 
 
 def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
-    """Return `NEEDED` if the host runs `unwanted`, and can go back.
-
-    This source decides which hosts a rollback reboots.
-    """
+    """Return `NEEDED` if the host runs `unwanted`, and can go back."""
     sign = _previous_version_sign(stdout, stderr, running)
     if sign.is_needed and running != unwanted:
         return _sign(SourceAnswer.NOT_NEEDED, f"it runs {running}, not {unwanted}", sign.current)

@@ -43,7 +43,7 @@ _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service
 def parse_update_status(stdout: Sections, stderr: Sections) -> UpdateStatus:
     """Return the first answer with an operation.
 
-    The client prints `CURRENT_OP=UPDATE_STATUS_IDLE`, busctl `xdssx 0 0 "UPDATE_STATUS_IDLE" …`.
+    It is `CURRENT_OP=UPDATE_STATUS_IDLE`, or busctl's `xdssx 0 0 "UPDATE_STATUS_IDLE" …`.
     """
     for section in _ENGINE_SECTIONS:
         values = parse_assignments(stdout.get(section, ""))

@@ -1,7 +1,6 @@
 """What disruption budgets allow now, later and never.
 
-A database operator opens its budget only after the cordon. Drains wait for that, so it is no
-blocker.
+Drains wait for a database operator to open its budget, so such a budget is no blocker.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +22,6 @@ Keys are `namespace/name` for a budget (its pods), `kind/namespace/name` for an 
 (its pods), `type.group/namespace/name` for stored data (copies), and `controller:` and `pool:`.
 """
 
-# Namespace, and a label's key and value.
 _LabelKey = tuple[str, str, str]
 _PodLabels = tuple[str, tuple[tuple[str, str], ...]]
 # Zalando's operator sets no owner by default, but the StatefulSet has its `postgresql`'s name.
@@ -132,7 +130,7 @@ class Headcount(Struct, frozen=True):
     """Counts the pods of each budget as the disruption controller does.
 
     Source: Kubernetes' `getExpectedPodCount`. With an absolute `minAvailable`, the budget expects
-    every pod it selects, even finished ones; otherwise the scale of their controllers.
+    every pod it selects; otherwise the scale of their controllers.
     """
 
     # None if the API server's time is unknown: then no pod is late.
@@ -199,7 +197,7 @@ class Headcount(Struct, frozen=True):
         return () if has_enough_others else unready
 
     def is_alone(self, pod: Pod, budget: Budget, managing_owner: OwnerRef) -> bool:
-        """Whether no other pod of the budget or its owners can take over the role."""
+        """Whether no other pod of the budget or its owners can take over."""
         # The managing owner may own the pod itself, or through a StatefulSet.
         owner = pod.owner or managing_owner
         most_owned = max(self.pods_by_owner[owner.uid], self.pods_by_owner[managing_owner.uid])

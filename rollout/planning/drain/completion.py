@@ -15,7 +15,7 @@ from rollout.wording.warnings import warning
 
 
 def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]:
-    # Without DaemonSets, their pods are refused instead of left. A drain awaits neither.
+    # Without DaemonSets, their pods are refused. A drain awaits neither.
     verdicts = judge_all(pods, DrainRules.of(policy, daemon_sets=()))
     return tuple(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
 
@@ -41,7 +41,7 @@ class CompletionForecast(Struct, frozen=True):
     def completed_in(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
         """Return the seconds until all pods complete; maybe more than the timeout.
 
-        An unknown pod is assumed to run for the timeout.
+        Unknown pods are assumed to take the timeout.
         """
         longest = 0
         for pod in pods:
@@ -75,7 +75,7 @@ class CompletionForecast(Struct, frozen=True):
         longest_job = self.longest_seconds_by_cron_job.get(job.cron_job) if job else None
         if job is None or longest_job is None:
             return None
-        # A Job that outlasts all earlier ones may end at any time, or never.
+        # A Job that outlasts all earlier ones may never end.
         return self._remaining(longest_job, job.started_at) or None
 
     def _remaining(self, seconds: int, since: str) -> int:

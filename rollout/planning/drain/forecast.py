@@ -135,7 +135,7 @@ class DrainForecaster(Struct, frozen=True):
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
         # The API may list pods in any order.
         pods = sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name))
-        # Rules for the same pods have the same key: the strictest wins.
+        # The strictest of rules for the same pods wins.
         critical_rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
         critical_budgets = (critical_budget(rule, snapshot.pods) for rule in critical_rules)
         budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical_budgets)}

@@ -14,7 +14,6 @@ from rollout.model.selectors import first_in_requirement, has_labels
 
 
 class TopologyDomains(Struct, frozen=True):
-    # A key of node labels.
     topology: str
     # Nodes that do not count, or lack the key, are missing.
     by_node: Mapping[str, str]
@@ -114,8 +113,6 @@ class _Term(NamedTuple):
 
 
 class _NodeFilter(NamedTuple):
-    """What a topology spread constraint requires of nodes that count."""
-
     topologies: tuple[str, ...]
     # None if neither a node selector nor an affinity is required.
     affinity: tuple[tuple[tuple[str, str], ...], tuple[NodeTerm, ...] | None] | None
@@ -257,7 +254,7 @@ class Neighbors:
         placement = group.placement
         attracting = tuple(self._resolve(term, group) for term in placement.attractions)
         repelling = tuple(self._resolve(term, group) for term in placement.repulsions)
-        # kube-scheduler attracts to pods that match all terms, and repels from pods of any.
+        # kube-scheduler attracts to pods that match all terms, and repels from any.
         return _Demands(
             repulsions=tuple(self._tally((term,), term.topology) for term in repelling),
             attractions=tuple(self._tally(attracting, term.topology) for term in attracting),

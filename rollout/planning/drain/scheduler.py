@@ -1,7 +1,6 @@
 """A model of kube-scheduler, which counts capacity as pods move.
 
-It prefers nodes without the soft taint, then with few pods of the owner, then empty ones, as
-kube-scheduler's default weights do.
+It prefers nodes without the soft taint, then with few pods of the owner, then empty ones.
 """
 
 from collections import defaultdict
@@ -33,7 +32,7 @@ _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 class Scheduler:
     """A cluster whose pods move to the nodes that kube-scheduler would choose.
 
-    Requests that fitted nowhere are remembered until `_room_version` changes: there may be room.
+    Requests that fitted nowhere are remembered until `_room_version` changes.
     """
 
     nodes: Mapping[str, FreeCapacity]
@@ -281,7 +280,7 @@ class Scheduler:
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
         """Return the first rule that excludes each node, without repetitions.
 
-        Only the first counts, because anti-affinity between pods of one owner fails twice.
+        Anti-affinity between pods of one owner would fail twice.
         """
         checks = self.neighbors.topology_checks(pod, self.cordoned)
         failed_indexes = {_first_failed_index(checks, free.node) for free in nodes}
@@ -302,7 +301,7 @@ class Scheduler:
         *,
         among_cordoned: bool = False,
     ) -> Iterator[FreeCapacity]:
-        """Yield a few nodes that can take the pod, from where the last search ended."""
+        """Yield a few nodes that can take the pod."""
         if checks and any(check.is_hopeless for check in checks):
             return
         nodes = matching.nodes
@@ -348,7 +347,7 @@ class Scheduler:
         return self._matching_by_demand[demand]
 
     def _candidate_nodes(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        """Return the nodes with any required label; some may not admit the pod."""
+        """Return the nodes with any required label."""
         labels = demand.required_labels
         if not labels:
             return self.nodes.values()

@@ -13,7 +13,6 @@ from rollout.model.cluster import Budget, ClusterSnapshot, OwnerRef, PersistentV
 from rollout.model.deployment import Deployment
 from rollout.model.policy import DrainPolicy
 
-# The end of the name of a Deployment's ReplicaSet.
 _HASH = "pod-template-hash"
 
 
@@ -38,7 +37,7 @@ class Surges(Struct, frozen=True):
     def find_restart(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
         """Return the Deployment whose restart helps, or why none does.
 
-        None if the budget does not need every pod, or a Deployment cannot own the pod.
+        None if the budget does not need every pod, or the pod has another owner.
         """
         owner = pod.owner
         if owner is None or owner.group != "apps":

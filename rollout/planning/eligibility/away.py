@@ -197,7 +197,7 @@ class ControlPlane(Struct, frozen=True):
         pods = self._pods_by_node(_ETCD)
         ready_nodes = _nodes_with_ready_pod(pods)
         voters = self.voters | pods.keys()
-        # The only member may leave: no order of nodes would help.
+        # The only member may leave: no order would help.
         is_only_member = len(voters) == 1
         if node not in ready_nodes or is_only_member:
             return
@@ -268,7 +268,7 @@ def storage_blockers(
         copies_away = data.healthy.intersection(away) - {node}
         spare_copies = data.spare - len(copies_away)
         if spare_copies < 1:
-            # Without any spare copy, the nodes away are not to blame.
+            # Without a spare copy, the nodes away are not to blame.
             blamed_nodes = tuple(sorted(copies_away)) if data.spare > 0 else ()
             finding = findings.CopiesLacking(blamed_nodes, data.problem, data.fix)
             yield blocker(node, data.object, finding)

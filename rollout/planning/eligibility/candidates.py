@@ -61,7 +61,6 @@ def is_excluded_by_name(name: str, selection: Selection) -> bool:
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
     """Return the selected nodes that `--exclude` does not name, and their pools."""
-    # Most excluded nodes have another reason than the flag.
     pools = {exclusion.node: exclusion.pool for exclusion in plan.excluded}
     pools |= {node.name: node.pool for node in plan.nodes}
     return {

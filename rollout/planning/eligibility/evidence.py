@@ -32,7 +32,7 @@ class ProvingCluster(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True):
-    """A document that says on which nodes of a cluster a version works.
+    """A document that says on which nodes a version works.
 
     Times are RFC 3339 in UTC, by that cluster's API server.
     """

@@ -28,7 +28,6 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import parse_timestamp, whole_second
 
-# The other places are for the latest versions.
 _MOST_HELD_VERSIONS = MOST_VERSIONS - LATEST_VERSIONS
 MOST_INEFFECTIVE_REBOOTS = 2
 _BACKOFFS = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))

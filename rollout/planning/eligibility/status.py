@@ -113,7 +113,7 @@ _STATE_BY_REASON: Mapping[str, NodeState] = {
     ExclusionReason.FAILED_RECENTLY: NodeState.FAILED_RECENTLY,
     ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
-# These exclude a node whether or not its host responds; an unreachable host matters more.
+# An unreachable host matters more than these.
 _REASONS_BEFORE_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,
@@ -171,7 +171,6 @@ class NodeStatus(Struct, frozen=True):
     phase: str = ""
     progress: str = ""
     fix: str = ""
-    # `message` or `error` in a few words.
     note: str = ""
     behind: bool = False
     last_checked: str = ""

@@ -88,7 +88,7 @@ class KnownImages(Struct, frozen=True):
             images.add(sign.current)
             if not sign.fallback_is_newer:
                 older.add(sign.fallback)
-            # A staged image named by its digest has the version of the current one.
+            # An image named by its digest has the version of the current one.
             is_of_same_version = sign.version == short_checksum(sign.target)
             if sign.is_needed and is_of_same_version:
                 images.add(sign.target)

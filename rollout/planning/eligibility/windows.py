@@ -1,8 +1,8 @@
 """Maintenance windows and freezes.
 
 A window's duration (`[DAYS] HH:MM DURATION [ZONE]`) is real time. If clocks skip its start, it
-starts as much later; if they show it twice, at the first. The default zone is UTC: a plan means the
-same on every machine.
+starts as much later; if they show it twice, at the first. The default zone is UTC, on every
+machine.
 """
 
 import re

@@ -17,7 +17,6 @@ from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 
-# A node is slow if it takes this many times the median.
 _SLOW = 2
 _NOTHING: Mapping[str, int] = {}
 
@@ -184,7 +183,7 @@ Leaving = Mapping[str, Sequence[Pod]]
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
     """If the wave rolls, keep room for pods that fit only on certain nodes.
 
-    Each set of such nodes becomes a limit, such as `place:pods-1`.
+    Each set of nodes becomes a limit, such as `place:pods-1`.
     """
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
@@ -196,7 +195,7 @@ def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Ba
 
 
 def _groups_that_fit_a_pod(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
-    """Return each set of two or more nodes of the wave that a leaving pod fits on."""
+    """Return each set of nodes of the wave that a leaving pod fits on."""
     names = wave.names
     # Pods with equal rules share one set object.
     set_by_identity = dict[int, frozenset[str]]()

@@ -1,7 +1,7 @@
 """What nodes that are away together share: budgets, owners and other limits.
 
-A budget is a rate: a permit comes back once the evicted pod's replacement is ready. An owner
-without a budget must keep one replica.
+A permit of a budget comes back once the evicted pod's replacement is ready. An owner without a
+budget must keep one replica.
 """
 
 import math
@@ -89,7 +89,7 @@ class WaveLimits(Struct, frozen=True, dict=True):
     """What nodes of a wave may take together.
 
     A node over a limit shares its wave with no other that needs it. In each round, a wave may use
-    up each budget once. More rounds make longer waves with more nodes.
+    up each budget once.
     """
 
     size: int

@@ -20,8 +20,8 @@ from rollout.planning.layout.sharing import MoveCost, NodeDemand, WaveLimits, su
 class Batch(Struct, frozen=True):
     """The nodes of one wave, as what they need (`demands`).
 
-    A part is a stage, a step of the ramp or a zone, whose nodes go in the same waves. A wave that
-    several pools share has a part of each.
+    A part is a stage, a step of the ramp or a zone. A wave that several pools share has a part of
+    each.
     """
 
     demands: tuple[NodeDemand, ...]

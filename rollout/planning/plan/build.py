@@ -494,7 +494,7 @@ def _rounds_by_budget(
 ) -> Mapping[str, int]:
     """Return how many rounds fit in half of the shortest timeout.
 
-    The other half is a margin: drains may take longer than estimated.
+    Drains may take longer than estimated.
     """
     timeouts = [drain_timeout_seconds(pools.rules(drain.pool)) for drain in drains]
     half_timeout = min(timeouts, default=LONGEST) / 2

@@ -68,7 +68,7 @@ def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
 def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
     """Return when nodes run their newest versions; None if not within two years.
 
-    Nodes go through their waves again if what they have staged is only a step to a newer version.
+    Nodes go through their waves again if their staged version is only a step to a newer one.
     """
     end = _end_of_waves(plan, plan.waves, schedule, now)
     repeated = [wave for wave in plan.waves if any(node.next_version for node in wave.nodes)]
@@ -95,7 +95,7 @@ def _end_of_waves(
 def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
     """Return None if no opening in two years is long enough.
 
-    The wave may settle after its window. A rolling wave may go on in the next window.
+    A rolling wave may go on in the next window.
     """
     drain_and_reboot = wave.estimate.drain + wave.estimate.reboot
     shortest_opening = timedelta(seconds=drain_and_reboot or _ASSUMED_SECONDS)

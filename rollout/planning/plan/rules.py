@@ -1,6 +1,6 @@
 """Find rules that are impossible, or less safe than the defaults.
 
-Anyone can write a plan file; its ID does not prove who did.
+Anyone can write a plan file.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -73,7 +73,7 @@ def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], I
     spread_labels = (policy.spread_by, *(pool.spread_by for pool in pools))
     yield check_label_name, [label for label in spread_labels if label]
     yield check_label_name, (*gates.hooks.before, *gates.hooks.after)
-    # A label name that ends in a slash is refused, and so is such a prefix.
+    # A label name that ends in a slash is refused.
     rest_of_name = "name" if gates.hooks.prefix.endswith("/") else "/"
     yield check_label_name, [f"{gates.hooks.prefix}{rest_of_name}"]
 

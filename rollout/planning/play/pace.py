@@ -249,7 +249,7 @@ def last_run_seconds(node: Node) -> float | None:
 def slowest_node_seconds(
     policy: Policy, rescue_seconds: float | None = None, *, playbooks: int = 0
 ) -> float:
-    """Return the most seconds a node of any pool may take, if drained only once.
+    """Return the most seconds a node of any pool may take.
 
     `rescue_seconds` is None without a rescue.
     """

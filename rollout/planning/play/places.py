@@ -112,7 +112,7 @@ class PodPlaces:
         self, leaving: Sequence[Pod], staying: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
         scheduler = self.flow.scheduler
-        # A pod that tolerates cordons starts again on its node; others are down meanwhile.
+        # A pod that tolerates cordons starts again on its node.
         tolerant = [pod for pod in staying if scheduler.tolerates_cordons(pod)]
         down = [pod for pod in staying if not scheduler.tolerates_cordons(pod)]
         is_room_short = False

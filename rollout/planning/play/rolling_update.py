@@ -1,7 +1,6 @@
 """Simulate which pods a Deployment starts and ends after a restart.
 
-Sources: Kubernetes' Deployment controller, and ActivePodsWithRanks, which decides what pods a
-ReplicaSet ends first.
+Sources: Kubernetes' Deployment controller, and ActivePodsWithRanks.
 """
 
 from collections import Counter

@@ -183,7 +183,7 @@ class _WaveSimulation:
     """One wave as played; times are seconds since the rollout's start.
 
     A node begins with its cordon, is empty once its pods are gone, and is back after its reboot. A
-    completion wait is the time that a drain first leaves to pods that must complete.
+    completion wait is what a drain first leaves to pods that must complete.
     """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
