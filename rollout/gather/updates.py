@@ -53,6 +53,8 @@ class CheckOutcome(StrEnum):
 
 
 class CheckResult(Struct, frozen=True):
+    """The result of a request to check for an update."""
+
     node: str
     outcome: CheckOutcome
     # Staged before, or empty.

@@ -15,7 +15,7 @@ class Verdict(StrEnum):
 
 
 class CheckName(StrEnum):
-    """In the order of the report."""
+    """The checks, in the order of the report."""
 
     KUBECONFIG = "kubeconfig"
     RIGHT = "right"

@@ -32,6 +32,8 @@ _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
+    """What happens to a pod."""
+
     EVICT = "evict"
     WAIT = "wait"
     LEAVE = "leave"

@@ -34,6 +34,8 @@ from rollout.wording import fix_of, note_of, text
 
 
 class NodeState(StrEnum):
+    """The STATE column of `rollout status`."""
+
     UP_TO_DATE = "up to date"
     BEHIND = "behind"
     ROLLED_BACK = "rolled back"
@@ -139,7 +141,7 @@ class UnderWay(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """For the fields, see docs/json.md."""
+    """The state of a node. For the fields, see docs/json.md."""
 
     node: str
     host: str

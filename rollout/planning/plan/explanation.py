@@ -17,11 +17,15 @@ from rollout.wording.waves import crowding_clause, limit_words, title
 
 
 class EarlierWave(Struct, frozen=True):
+    """An earlier wave, and why the node is not in it."""
+
     wave: int
     because: tuple[str, ...]
 
 
 class PodFate(Struct, frozen=True):
+    """What the drain does with a pod."""
+
     pod: str
     action: Action
     reason: VerdictReason
@@ -31,6 +35,8 @@ class PodFate(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
+    """Why a node is in its wave, or is left out."""
+
     node: str
     # 0 if the node is left out.
     wave: int
