@@ -13,7 +13,7 @@ What a signal or a deadline stops, and what does it:
 When a pass starts no rollout, and the exit code of --once:
 
     another rollout runs or is unfinished      0   skipped, for `LockedError`
-    a person's or FleetLock's has nodes left   0   skipped by `_leave_to_others`
+    a person's or FleetLock's has nodes left   0   skipped by `_skip_for`
     a pause, a closed window or an abort       0   skipped by `_forecast_and_skip`
     --active-deadline before the start         0   skipped, for `InterruptedRunError`
     a signal before the start                130   the same, or a KeyboardInterrupt
