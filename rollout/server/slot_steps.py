@@ -79,7 +79,7 @@ _SHUTDOWN_SECONDS = 60.0
 
 
 class SlotSteps(Struct, frozen=True):
-    """The steps of a slot's node; writing the slot raises `ApiError`.
+    """The steps of a slot's node.
 
     grant      allows the host to reboot: a request thread marks the node `rebooting`
     suspended  grants, while the node may have to be returned: no replica gives one
@@ -164,7 +164,7 @@ class SlotSteps(Struct, frozen=True):
         return replace(progress, longest_terminations=longest_terminations).move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
-        """Add up all replicas' time; 0 if the node was drained before."""
+        """Return 0 if the node was drained before."""
         was_drained_before = self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN)
         if was_drained_before:
             # The slot notes a later wait, whose time must go on.
@@ -308,7 +308,6 @@ class SlotSteps(Struct, frozen=True):
         return last_seen is not None and has_grant(last_seen)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
-        """A request thread marks the grant."""
         drained_check = _DrainedCheck(context)
         detail = "waiting for its host to request its reboot again"
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
@@ -316,7 +315,7 @@ class SlotSteps(Struct, frozen=True):
             if self.cached_slot.is_canceled:
                 raise StoppedError(_CANCELED)
             if has_grant(node):
-                # A request thread has marked the phase already.
+                # A request thread has marked the grant already.
                 return progress.move(Edge.REBOOT_REQUESTED)
             if has_rebooted(context.planned, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
@@ -402,7 +401,7 @@ class SlotSteps(Struct, frozen=True):
 
 
 def _mark_rebooting(context: NodeContext) -> None:
-    """Not as a new grant: the host has one, or has gone down by itself."""
+    """The host has a grant already, or has gone down by itself."""
     mark_phase(context, Phase.REBOOTING)
 
 
@@ -416,7 +415,6 @@ def _move_to_rebooting(progress: Progress) -> Progress:
 
 
 def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
-    """Raise `NotStartedError` if the node would boot a held version."""
     context.check_may_act()
     node = _read_node_with_uid(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
@@ -473,16 +471,12 @@ def _read_node_with_uid(context: NodeContext, uid: str) -> Node:
 
 @dataclass(slots=True)
 class _DrainedCheck:
-    """Checks at intervals that a drained node may reboot.
-
-    Ignores failing API calls.
-    """
+    """Checks at intervals that a drained node may reboot. Ignores failing API calls."""
 
     context: NodeContext
     next_check: Deadline | None = None
 
     def run_if_due(self) -> None:
-        """Raise `RefilledError`, `DrainError` or `WithheldError` if it may not."""
         is_due = self.next_check is None or self.next_check.expired
         if not is_due:
             return

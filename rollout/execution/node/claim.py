@@ -122,7 +122,6 @@ def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
 
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
-    """Another process can continue the node by these annotations."""
     return {
         marks.RUN: task.run_id,
         marks.PHASE: phase.value,
@@ -150,12 +149,10 @@ def _write_first_mark(task: NodeTask) -> Node:
 
 
 def _has_only_our_mark(task: NodeTask, node: Node) -> bool:
-    """Whether this rollout has marked, but not cordoned the Node."""
     return node.annotations.get(marks.RUN) == task.run_id and is_only_marked(node)
 
 
 def _remove_first_mark(task: NodeTask, annotations_before: Mapping[str, str]) -> None:
-    """Restore the annotations, unless the Node was cordoned since."""
     restored = {name: annotations_before.get(name) for name in marks.OF_RUN}
 
     def patch_to_unmark(node: Node) -> Patch | None:
@@ -185,10 +182,7 @@ def _check_gates_before_mark(context: NodeContext) -> None:
 def _await_admission(
     context: NodeContext, facts: HostFacts, withdrawal_deadline: Deadline, api: ClusterApi
 ) -> Node:
-    """Return the Node as read when gates and limits admit it.
-
-    It waits only for nodes that give way, because other rollouts soon withdraw from them.
-    """
+    """Wait only for nodes that give way, because other rollouts soon withdraw from them."""
     name = context.name
     while True:
         _check_gates(context)
@@ -216,7 +210,6 @@ def _await_admission(
 
 
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
-    """`NotStartedError` if a new plan would leave the node out."""
     may_have_no_update = context.policy.reboot_idle and not context.planned.staged
     # `_check_is_as_planned` decides whether a cordon matters.
     policy = replace(context.policy, include_cordoned=True, reboot_idle=may_have_no_update)
@@ -234,7 +227,6 @@ def _is_our_cordon(node: Node) -> bool:
 
 
 def _check_is_as_planned(task: NodeTask, node: Node) -> None:
-    """`NotStartedError` if the Node has changed, or another rollout works on it."""
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(
@@ -268,7 +260,6 @@ def _cordoned_by_others() -> NotStartedError:
 
 
 def continue_from_marks(context: NodeContext) -> Progress:
-    """The Node's marks and the host's boot ID tell where to continue."""
     context.check_may_act()
     node = context.read_node()
     if node.annotations.get(marks.RUN) != context.run_id:

@@ -179,7 +179,6 @@ def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -> str:
-    """Empty if the host may have rebooted since."""
     if progress.version:
         return progress.version
     may_be_in_new_boot = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
@@ -190,7 +189,6 @@ def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
-    """Empty unless the node has failed."""
     if not outcome.is_failure:
         return NodeDiagnosis()
     diagnosis = NodeDiagnosis()

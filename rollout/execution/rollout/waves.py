@@ -108,7 +108,6 @@ class WaveState:
         return self.why_none_follows
 
     def wait_until_settled(self, stop: GracefulStop) -> Finding | None:
-        """Return why no other node may start, or None."""
         while self._ended:
             why_none_follows = self.check_and_free_ended_nodes(running=frozenset())
             are_all_free = not self._ended
@@ -159,8 +158,6 @@ class WaveState:
 
 @dataclass
 class NodeThreads:
-    """The exit waits for the nodes."""
-
     run_and_report: Callable[[PlannedNode], NodeResult]
     notice: Callable[[str], None]
     _name_by_future: dict[Future[NodeResult], str] = field(default_factory=dict)
@@ -174,7 +171,6 @@ class NodeThreads:
         self._name_by_future[future] = node.name
 
     def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Return the results so far, after at most `seconds`."""
         done, _ = wait(self._name_by_future, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
             del self._name_by_future[future]
@@ -202,7 +198,6 @@ class StopRule(Struct, frozen=True):
     failure_limit: int
 
     def why_none_continues(self) -> Finding | None:
-        """Return why not even started nodes are continued."""
         if self.ledger.is_fenced:
             return self.ledger.why_fenced
         return self.stop.reason if self.stop.is_due else None
@@ -249,7 +244,7 @@ _WAIT = Decision()
 @dataclass(slots=True)
 class _WaitingNodes:
     nodes: list[PlannedNode]
-    # In flight, because an earlier process started them.
+    # An earlier process started them.
     taken_up: frozenset[str]
     # None unless only the limit holds nodes, and none is in flight.
     room_deadline: Deadline | None = None
@@ -257,7 +252,7 @@ class _WaitingNodes:
 
 @dataclass(slots=True)
 class _CandidateRound:
-    """Candidates that have to wait stay undecided, but are not asked about twice."""
+    """Candidates that have to wait are not asked about twice."""
 
     state: WaveState
     limit: AwayLimit
