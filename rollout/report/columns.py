@@ -56,7 +56,6 @@ def _split_command(text: str) -> tuple[str, str] | None:
     has_command = bool(lead) and is_command(command)
     if not has_command or _MORE_TEXT.search(command):
         return None
-    # Drop the brackets around the command.
     before, bracket, after = lead.rpartition(" (")
     if bracket and command.endswith(")"):
         lead = f"{before}. {after}"
@@ -64,7 +63,6 @@ def _split_command(text: str) -> tuple[str, str] | None:
 
 
 def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "") -> str:
-    """Wrap at spaces outside of commands."""
     if len(first_indent) + len(text) <= width:
         return first_indent + text
     unbroken = _join_commands(text)
@@ -180,7 +178,6 @@ class _Table(Struct, frozen=True):
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
 
     def _widths(self, indexes: Sequence[int]) -> list[int]:
-        """The last columns that wrap are narrowed first."""
         widths = [max(map(_line_width, self._texts(index))) for index in indexes]
         for position in reversed(range(len(indexes))):
             index = indexes[position]

@@ -1,5 +1,3 @@
-"""A console with colors and progress for many threads."""
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

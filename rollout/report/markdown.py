@@ -44,7 +44,7 @@ def code(text: str) -> str:
     if line in ("", NOTHING):
         return line
     marks = "`" * (1 + _longest_backticks(line))
-    # Markdown takes a backtick at an edge for a mark, and drops one space at each edge.
+    # Markdown takes a backtick at an edge for a mark, and drops a space there.
     padding = " " if line[0] == "`" or line[-1] == "`" else ""
     return f"{marks}{padding}{line}{padding}{marks}"
 

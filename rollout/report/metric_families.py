@@ -144,7 +144,7 @@ class RunFamilies:
 
 
 class AttemptFamilies:
-    """Metrics of passes of `operate`, and of attempts such as `apply`."""
+    """Metrics of passes and of attempts such as `apply`."""
 
     def __init__(self, cluster: str) -> None:
         gauge = _FamilyMaker(cluster).gauge

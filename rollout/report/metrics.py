@@ -303,7 +303,6 @@ class Metrics(Collector):
             return [self._known_or_earlier(family) for family in self._families.all]
 
     def _known_or_earlier(self, family: Family[Any]) -> Metric:
-        """Return an earlier process's metric until this process has a value."""
         metric: Metric = next(iter(family.instrument.collect()))
         # A new plan does not change when the last success was.
         is_known = self.has_plan and family is not self._families.attempts.last_success

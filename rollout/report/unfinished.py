@@ -187,7 +187,6 @@ def _group_counts(unfinished: Unfinished) -> str:
     counts: list[str] = []
     for label, nodes in groups.items():
         if nodes:
-            # Only the first count has the noun.
             number = str(len(nodes)) if counts else counted(len(nodes), "node")
             counts.append(f"{number} {label}")
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem

@@ -200,7 +200,6 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _make_spec(settings: CommandSettings, file: Path | None) -> "RolloutSpec":
-    """Raises `UsageError` for flags that a saved plan rules out."""
     from rollout.cli.stages.rollout_spec import RolloutSpec, Saved, new_rollout_spec
 
     spec = new_rollout_spec(settings)

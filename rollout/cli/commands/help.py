@@ -18,7 +18,7 @@ def _complete_command(context: typer.Context, incomplete: str) -> list[str]:
 
 
 _EXAMPLES = "Examples:"
-# Keeps typer from joining the lines of a paragraph.
+# Keeps typer from joining a paragraph's lines.
 _KEEP_LINES = "\b"
 # Keeps typer from shortening descriptions.
 _LONGEST_DESCRIPTION = 200

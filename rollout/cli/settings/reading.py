@@ -101,7 +101,7 @@ class CommandSettings(Settings):
         if subcommand == _RESUME and not self.file:
             # The record has the typed time-outs; no file can change them.
             flags = ()
-        # Other commands refuse the settings of a plan, even with --set.
+        # Other commands refuse a plan's settings, even with --set.
         accepts_rules = bool(flags) and subcommand != _RESUME
         refused = () if accepts_rules else set(PLANNED).difference(flags)
         accepted_flags = {"cluster", "ssh", *flags}

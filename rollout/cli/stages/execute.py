@@ -68,7 +68,6 @@ class ReadyRun(Struct, frozen=True):
     # The run whose lock is taken over at once; empty for none.
     force_unlock: str = ""
     metrics: "Metrics | None" = None
-    # Remembers the notifications of earlier passes.
     repeats: RepeatFilter | None = None
 
 

@@ -37,7 +37,7 @@ from rollout.report.lines import (
 from rollout.report.notifications import NoteMaker, error_note
 from rollout.report.runs.report import read_past
 
-# Older runs say little, and large journals are slow to read.
+# Large journals are slow to read.
 _PAST_RUNS = 10
 
 

@@ -27,10 +27,7 @@ class SelectedNodes(Struct, frozen=True):
 
 
 def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> SelectedNodes:
-    """Apply --selector, --node and --exclude to the cluster's nodes.
-
-    Raises `InputError` if no node is selected or a named node does not exist.
-    """
+    """Raises `InputError` if no node is selected or a named node does not exist."""
     selector = selection.selector
     matching = with_retries(snapshot.read_nodes, api, selector) if selector else nodes
     selected = selected_names(nodes, matching, selection)

@@ -380,7 +380,6 @@ def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_Pas
 
 
 def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
-    # By process and node.
     released_at = {
         (_process_start(view, entry.at), entry.node): entry.at
         for entry in view.releases
