@@ -340,7 +340,6 @@ def _wave_variables(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 
 
 def _node_names(wave: Wave) -> str:
-    """Return the names that fit."""
     names = " ".join(node.name for node in wave.nodes)
     if len(names) <= _LONGEST_VARIABLE:
         return names

@@ -102,7 +102,6 @@ class LeaseLock:
         self._acquired = ""
         self._transitions = 0
         self._is_lost = False
-        # Empty if nobody holds the lock.
         self._new_holder = ""
         self._thread = threading.Thread(
             target=self._keep_renewing, name="lease-renewal", daemon=True

@@ -75,7 +75,6 @@ class Fleet:
 
     async def close(self) -> None:
         for machine in self.machines.values():
-            # This cancels the background tasks, among them the agents'.
             machine.stop()
         tasks = [task for machine in self.machines.values() for task in machine.background]
         await asyncio.gather(*tasks, return_exceptions=True)

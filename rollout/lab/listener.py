@@ -40,7 +40,6 @@ class Listener:
         return self._listening is not None
 
     def listen(self, listening: socket.socket) -> None:
-        """The listener then owns the socket."""
         self.stop_accepting()
         self._listening = listening
         listening.setblocking(False)

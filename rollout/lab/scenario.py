@@ -251,7 +251,6 @@ def steps_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def flags_of(scenario: Scenario) -> Sequence[str]:
-    """Return the flags of `rollout plan` in the steps."""
     for step in steps_of(scenario):
         words = shlex.split(step, comments=True)
         if words[:2] == ["rollout", "plan"]:

@@ -187,7 +187,6 @@ class ScoreKeeper:
             self._unavailable.discard(name)
             return
         if not _is_cordoned(change.obj):
-            # Another cordon of this node will count.
             self._cordoned_before.discard(name)
         self._update_availability(change.obj)
 

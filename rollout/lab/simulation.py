@@ -59,7 +59,6 @@ class LabFiles:
             "ROLLOUT_KNOWN_HOSTS": str(self.known_hosts),
             # The operator's own ssh_config is for real hosts.
             "ROLLOUT_SSH_CONFIG": "none",
-            # For Ansible's own commands.
             "ANSIBLE_SSH_COMMON_ARGS": f"-o {known_hosts}",
         }
         if shared_port is None:

@@ -106,7 +106,6 @@ class Service:
         return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
-        """Return empty if this server can answer hosts."""
         try:
             self.server.nodes.require_all()
         except NodesUnknownError as error:

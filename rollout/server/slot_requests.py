@@ -38,7 +38,6 @@ _PAUSE_SECONDS = 0.5
 
 
 def grant_reboot(server: ServerContext, slot: Slot, drain_progress: str) -> FleetLockAnswer:
-    """Raise `Denied`, `ApiError` or `FencedError` if the reboot is not granted."""
     # 1. Checks before the grant, because the worker awaits a boot after every grant.
     api = server.api_for_host
     node = read_node(api, slot.node)

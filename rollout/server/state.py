@@ -85,7 +85,6 @@ class SlotStore:
 
     @property
     def cached(self) -> Slots:
-        """As last read or written, however long ago."""
         with self._lock:
             return self._last_slots
 
@@ -100,7 +99,6 @@ class SlotStore:
         return self._store_if_newer(slots, began)
 
     def why_stale(self, fresh_seconds: float) -> str:
-        """Return empty if the slots are fresh."""
         if self._problem:
             return self._problem
         age = self.clock.monotonic() - self._read_at
@@ -130,7 +128,6 @@ class Leadership:
     watch: LeaseWatch
     namespace: str
     holder: str
-    # While this replica holds the lock.
     own_lock: LeaseLock | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _lease: LeaseState = NO_LEASE

@@ -84,7 +84,6 @@ class SlotRunner:
         return read_identity(self.server.api)
 
     def run_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> NodeResult | None:
-        """Return None if there was nothing to do for the node."""
         server = self.server
         node = read_slot_node(server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
@@ -187,7 +186,6 @@ class SlotRunner:
         return read_slot_node(server.api, server.slots.cached_slot(slot))
 
     def _remember_as_canceled(self, slot: Slot) -> None:
-        """Make the node back off."""
         # Memory counts a FleetLock run's abort as a canceled reboot.
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)

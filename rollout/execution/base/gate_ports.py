@@ -1,5 +1,3 @@
-"""What the operator's settings add to a rollout."""
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Protocol

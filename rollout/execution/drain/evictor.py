@@ -113,7 +113,6 @@ class Evictor:
         self._requests.clear()
 
     def evict_due(self, pods: Sequence[Pod]) -> None:
-        """`pods` are all that have to leave."""
         self.held.keep_only(frozenset(pod.uid for pod in pods if not pod.terminating))
         now = self.task.now
         due = [pod for pod in pods if self._is_due(pod, now)]

@@ -147,7 +147,6 @@ class Restarts:
         return _RestartableDeployment(deployment, origin)
 
     def _check_not_scheduled_again(self, pod: Pod, deployment: Deployment) -> None:
-        """`DrainError` if each restart may schedule the pod here again."""
         restarts = filter(None, self._restarts.values())
         was_restarted_before = any(restart.deployment == deployment.key for restart in restarts)
         if was_restarted_before and tolerates_cordon(pod):

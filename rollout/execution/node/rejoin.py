@@ -61,7 +61,6 @@ class AbsenceLimit:
 def retry_if_node_lost(
     context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]
 ) -> T:
-    """If the Node was deleted, run `act` again on the new one."""
     try:
         return act()
     except (ApiNotFoundError, MarksGoneError):

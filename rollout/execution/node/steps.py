@@ -86,7 +86,6 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.set_phase_conditions(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # A refused node has not been cordoned.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -102,7 +101,6 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
-    """`host` is `NodeContext.host`."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: prepare_drain,

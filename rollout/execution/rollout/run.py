@@ -151,7 +151,6 @@ class Rollout(Struct, frozen=True):
         if self.is_resumed:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
         else:
-            # See `_begin_wave`.
             self.record.write_or_defer(self.plan, self.holder)
 
     def _may_act(self) -> bool:

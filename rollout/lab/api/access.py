@@ -77,7 +77,6 @@ class AccessControl:
     def allows(self, act: AccessAttributes) -> bool:
         if any(denial.covers(act) for denial in self.denials):
             return False
-        # Every user may review their own rights.
         if self.grants is None or act.resource == _SELF_REVIEW:
             return True
         return any(grants(act) for grants in self.grants)

@@ -91,7 +91,6 @@ class Watch(Struct, frozen=True):
     include: str
 
     def initial_events(self, store: ObjectStore) -> list[Json]:
-        """Return an ERROR if the changes are gone."""
         if self.since is None:
             objects = store.items(self.target.resource, self.target.namespace)
             return [_event("ADDED", obj) for obj in self.selection.select(objects)]

@@ -108,8 +108,6 @@ class RequestRecord(Struct, frozen=True):
 
 
 class RequestLog(deque[RequestRecord]):
-    """The latest 50,000 requests, oldest first."""
-
     def __init__(self) -> None:
         super().__init__(maxlen=50_000)
 

@@ -76,7 +76,6 @@ class ApiServer:
             self._reservation.close()
 
     async def go_away(self) -> None:
-        """Refuse new connections and break open ones."""
         self._listener.break_off()
         await self._listener.wait_for_handshakes()
         self.cut_connections()
@@ -86,7 +85,6 @@ class ApiServer:
             self._connections.abort()
 
     def come_back(self) -> None:
-        """Listen on the same port as before, if any."""
         if self._connections is None or self._stopped or self._listener.listening:
             return
         listening = open_socket(LOOPBACK, self.port)

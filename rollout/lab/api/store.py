@@ -144,7 +144,6 @@ class ObjectStore:
         return [self._collections[resource].objects[key] for key in min(entries, key=len)]
 
     def create(self, resource: Resource, obj: Json) -> Json:
-        """Sets name (by generateName), UID, time and version."""
         metadata = dict(obj.get("metadata") or {})
         namespace = metadata.get("namespace", "")
         if not metadata.get("name"):

@@ -62,7 +62,6 @@ class _ProbeOutput:
 
 
 async def _answer_sections(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """Answer each section by its name or by the command after it."""
     output = _ProbeOutput()
     lines = match.string.split("\n")
     for line, next_line in zip(lines, [*lines[1:], ""], strict=True):

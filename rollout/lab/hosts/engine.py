@@ -159,7 +159,6 @@ class UpdateEngine:
             self._enter(UpdateOperation.VERIFYING)
 
     def begin_attempt(self) -> bool:
-        """Return False if busy, or if an update is staged."""
         if self.operation is not UpdateOperation.IDLE:
             return False
         self._enter(UpdateOperation.CHECKING)

@@ -103,7 +103,6 @@ class Units:
 _VERSION: Final = "4081.2.0"
 _STEP_SECONDS: Final = 3
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
-# A boot empties these.
 _VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108
 
 

@@ -127,7 +127,6 @@ class DisruptionController:
         self._store.put(BUDGETS, counted)
 
     def _still_disrupted(self, budget: Json, pods: list[Json]) -> dict[str, str]:
-        """Return the times of granted evictions whose pods do not terminate yet."""
         granted: dict[str, str] = status_of(budget).get("disruptedPods") or {}
         staying = {name_of(pod) for pod in pods if not is_deleting(pod)}
         disrupted = {}

@@ -61,7 +61,6 @@ class Deployments(WorkloadController):
         if not old:
             self._scale(current, replicas_of(obj))
         elif strategy.get("type") == "Recreate":
-            # The new pods start in the next run.
             for item in old:
                 self._scale(item, 0)
         else:

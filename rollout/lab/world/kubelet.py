@@ -164,7 +164,6 @@ class Kubelet:
             self._after(_SYNC_SECONDS, self._correct, pod)
 
     def _recover(self, pod: Json) -> None:
-        """The containers of a pod from before the boot are gone."""
         if is_deleting(pod):
             self._remove(pod)
         elif phase(pod) == "Running":

@@ -50,7 +50,6 @@ class SimulatedScheduler:
         # True for pods that may fit after another pod was placed: by affinity or spread.
         self._unschedulable: dict[Key, bool] = {}
         self._placed: set[Key] = set()
-        # Counts of pods by owner and node.
         self._siblings: Counter[tuple[str, str]] = Counter()
         # Node, and terms with namespaces, of placed pods with anti-affinity, which counts both
         # ways.
@@ -150,7 +149,6 @@ class SimulatedScheduler:
                 refusals[reason] += 1
 
     def _candidates(self, pod: Json) -> Iterator[NodeRoom]:
-        """Start where the last search ended."""
         pinned = pinned_node(pod)
         if pinned is not None:
             if pinned in self._rooms:

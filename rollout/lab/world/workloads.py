@@ -204,7 +204,6 @@ class StatefulSets(WorkloadController):
                 self._cluster.delete(PODS, pod)
                 return
             if not is_ready(pod) or not is_active(pod):
-                # The next pod follows once this one is ready.
                 return
         # One pod per call, the highest ordinal first.
         last = max(pods_by_ordinal, default=-1)
