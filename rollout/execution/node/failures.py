@@ -8,7 +8,7 @@ StoppedError      each check before the reboot, after a stop      is returned, l
 NodeRemovedError  each check: its Node or machine is removed      is skipped, and returned if there
 RefilledError     `check_still_drained`: pods have arrived        is drained again, a few times
 RestagedError     `ask_for_reboot`: another version is staged     is approved anew, a few times
-MarksGoneError    each write: somebody removed this rollout's marks   fails, and is left as it is
+MarksGoneError    each write: somebody removed the marks          fails, and is left as it is
 FencedError       each write: the lock or the Node is another's   fails, and is left as it is
 other errors      each step                                       fails: see `may_be_returned`
 """
