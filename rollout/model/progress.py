@@ -128,9 +128,16 @@ class NotStarted(Struct, frozen=True):
     node: str
     message: str
     reason: ExclusionReason | None = None
-    was_begun: bool = False
+    # PENDING if it was never begun.
+    phase: Phase = Phase.PENDING
+    left_cordoned: bool = False
     # None if begun.
     finding: Finding | None = None
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether rollout had cordoned the node."""
+        return self.phase is not Phase.PENDING
 
     @property
     def kind(self) -> str:
@@ -202,6 +209,11 @@ class RunResult(Struct, frozen=True):
         names = {entry.node for entry in not_done_now}
         failed_before = [entry for entry in self.failed_before if entry.node not in names]
         return (*failed_before, *not_done_now)
+
+    @property
+    def aborted(self) -> frozenset[str]:
+        """Return the begun nodes that a resume starts again."""
+        return frozenset(entry.node for entry in self.not_started if entry.was_begun)
 
     @property
     def deferred(self) -> tuple[str, ...]:

@@ -182,17 +182,20 @@ def _timeline_sentences(line: AnyLine) -> Iterator[str]:
             left = f"left unchanged: {shortened(line.left)}" if line.left else ""
             yield joined(": ", f"aborted by {line.by}", joined("; ", returned, left))
         case SummaryLine():
+            aborted = line.aborted
             counts = outcome_counts(
                 str(len(line.succeeded)),
                 failed=len(line.failed),
                 not_rebootable=len(line.not_done),
-                not_started=len(line.not_started),
+                aborted=len(aborted),
+                not_started=len(line.not_started) - len(aborted),
             )
             yield f"ended: {counts}"
             for node, reason in line.why_not_done.items():
                 yield f"{node} could not be rebooted: {reason}"
             for node, reason in line.why_not_started.items():
-                yield f"{node} was not started: {reason}"
+                state = "aborted" if node in aborted else "not started"
+                yield f"{node} was {state}: {reason}"
             for node, reason in line.why_skipped.items():
                 yield f"{node} was skipped: {reason}"
         case PlanLine() | VersionLine() | DryRunLine():

@@ -21,6 +21,7 @@ from rollout.model.progress import (
     NodeStep,
     NotDone,
     Notice,
+    Outcome,
     PlanReady,
     PodBlocked,
     PodReleased,
@@ -101,6 +102,13 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
     pods_to_move: int = 0
     evictions: int = 0
     kinds: Mapping[str, str] = {}
+
+    @property
+    def aborted(self) -> frozenset[str]:
+        """Return the begun nodes that a resume starts again."""
+        return frozenset(
+            node for node in self.not_started if self.kinds.get(node) == Outcome.ABORTED
+        )
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
@@ -220,6 +228,8 @@ def event_line(event: StepEvent) -> EventLine:
         case RunFinished():
             result = event.result
             skipped_or_not_started = (*result.skipped, *result.not_started)
+            kinds = {entry.node: entry.kind for entry in skipped_or_not_started if entry.kind}
+            kinds |= dict.fromkeys(result.aborted, Outcome.ABORTED)
             return SummaryLine(
                 at=event.at,
                 succeeded=[success.node for success in result.succeeded],
@@ -231,7 +241,7 @@ def event_line(event: StepEvent) -> EventLine:
                 left_out=result.left_out,
                 pods_to_move=result.pods_to_move,
                 evictions=result.evictions,
-                kinds={entry.node: entry.kind for entry in skipped_or_not_started if entry.kind},
+                kinds=kinds,
             )
         case _:
             return event

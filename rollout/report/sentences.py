@@ -217,22 +217,29 @@ def result_counts(result: RunResult) -> str:
         counted(len(result.succeeded), "node"),
         failed=len(result.failed),
         not_rebootable=len(result.not_done),
-        not_started=len(result.not_started),
+        aborted=len(result.aborted),
+        not_started=len(result.not_started) - len(result.aborted),
     )
 
 
-def outcome_counts(succeeded: str, *, failed: int, not_rebootable: int, not_started: int) -> str:
-    were = "was" if not_started == 1 else "were"
+def outcome_counts(
+    succeeded: str, *, failed: int, not_rebootable: int, aborted: int, not_started: int
+) -> str:
     counts = joined(
         ", ",
         f"{succeeded} succeeded",
         f"{failed} failed" if failed else "",
-        f"{not_started} {were} not started" if not_started else "",
+        f"{aborted} {_was_or_were(aborted)} aborted" if aborted else "",
+        f"{not_started} {_was_or_were(not_started)} not started" if not_started else "",
     )
     others = ""
     if not_rebootable:
         others = f"{counted(not_rebootable, 'other node')} could not be rebooted"
     return joined("; ", counts, others)
+
+
+def _was_or_were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def absence_counts(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:

@@ -116,12 +116,8 @@ def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_
 
 def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     listed_above = {entry.node for entry in result.not_done}
-    reasons_and_nodes = [
-        (_reason_not_started(entry, "skipped"), entry.node) for entry in result.skipped
-    ]
-    reasons_and_nodes += [
-        (_reason_not_started(entry, "not started"), entry.node) for entry in result.not_started
-    ]
+    reasons_and_nodes = [(_reason_skipped(entry), entry.node) for entry in result.skipped]
+    reasons_and_nodes += [(_reason_not_started(entry), entry.node) for entry in result.not_started]
     names_by_reason = grouped(
         (reason, node) for reason, node in reasons_and_nodes if node not in listed_above
     )
@@ -129,10 +125,18 @@ def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_Finding
         yield _FindingRow("·", shortened(names, most=3 if width else len(names)), reason)
 
 
-def _reason_not_started(entry: NotStarted, state: str) -> str:
+def _reason_skipped(entry: NotStarted) -> str:
     message = printable(entry.message)
     # The message about a begun node says its state.
-    return message if entry.was_begun else f"{state}: {message}"
+    return message if entry.was_begun else f"skipped: {message}"
+
+
+def _reason_not_started(entry: NotStarted) -> str:
+    state = "not started"
+    if entry.was_begun:
+        end = "left cordoned" if entry.left_cordoned else "returned"
+        state = f"{end} in phase {entry.phase}"
+    return f"{state}: {printable(entry.message)}"
 
 
 def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:

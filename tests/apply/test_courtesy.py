@@ -119,6 +119,7 @@ def test_whoever_stops_such_a_wait_gets_the_node_back(
     ended = end_of(process, 60)
     assert (ended.code, rebooted(lab), is_cordoned(lab, NODE)) == (130, 0, False), ended.stderr
     assert ended.summary["not_started"] == [NODE]
+    assert ended.summary["kinds"] == {NODE: "aborted"}
     (end,) = [line for line in ended.lines if line["type"] == "node_finished"]
     assert end["outcome"] == "aborted"
     assert end["message"] == "not rebooted: stopped on request"

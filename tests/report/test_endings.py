@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from rollout.execution.lease import LockSnapshot
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import MarkedNode, Unfinished
-from rollout.execution.rollout.ledger import Inheritance
-from rollout.model.finding import NodeMarkedByOther
+from rollout.execution.rollout.ledger import Inheritance, Ledger
+from rollout.model.finding import NodeMarkedByOther, StopRequested
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import (
     NodeDiagnosis,
@@ -18,11 +18,14 @@ from rollout.model.progress import (
     NotStarted,
     Outcome,
     Phase,
+    RunFinished,
     RunResult,
 )
+from rollout.report.lines import SummaryLine, event_line
+from rollout.report.sentences import result_counts
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.unfinished import abort_preview, resume_preview
-from tests.report.builders import planned
+from tests.report.builders import AT, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 
@@ -64,11 +67,42 @@ def lines_of(result: RunResult, width: int | None = 100) -> list[str]:
 
 def test_a_node_that_was_begun_and_given_up_is_not_called_not_started() -> None:
     skipped = (
-        NotStarted("node-2", "its Node was deleted", ExclusionReason.DELETING, was_begun=True),
+        NotStarted("node-2", "its Node was deleted", ExclusionReason.DELETING, Phase.DRAINING),
     )
     text = "\n".join(lines_of(RunResult((), skipped=skipped)))
     assert "node-2  its Node was deleted" in text
     assert "not started" not in text
+
+
+def stopped_in_drain(*, left_cordoned: bool = False) -> RunResult:
+    message = "not rebooted: stopped on request"
+    aborted = NodeResult("node-2", Outcome.ABORTED, Phase.DRAINING, 30.0, message)
+    ledger = Ledger()
+    ledger.add(DONE)
+    ledger.add(replace(aborted, left_cordoned=left_cordoned))
+    ledger.add_not_started([planned("node-3")], StopRequested())
+    return RunResult(tuple(ledger.finished), not_started=tuple(ledger.not_started))
+
+
+@pytest.mark.parametrize(("left_cordoned", "end"), [(False, "returned"), (True, "left cordoned")])
+def test_a_node_that_a_stop_ends_in_mid_drain_is_not_called_not_started(
+    end: str, *, left_cordoned: bool
+) -> None:
+    result = stopped_in_drain(left_cordoned=left_cordoned)
+    assert lines_of(result)[1:] == [
+        f"· node-2  {end} in phase draining: not rebooted: stopped on request",
+        "· node-3  not started: stopped on request",
+        "Next:",
+        "    rollout resume",
+    ]
+    assert result_counts(result) == "1 node succeeded, 1 was aborted, 1 was not started"
+
+
+def test_the_json_summary_tells_an_aborted_node_by_its_kind() -> None:
+    summary = event_line(RunFinished(AT, stopped_in_drain()))
+    assert isinstance(summary, SummaryLine)
+    assert summary.not_started == ["node-2", "node-3"]
+    assert summary.kinds == {"node-2": "aborted", "node-3": "stopped"}
 
 
 def test_the_retry_of_a_drain_has_the_timeout_that_its_pods_need() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from rollout.errors import InputError
 from rollout.planning.play.pace import PastDurations
+from rollout.report.history import timeline_text
 from rollout.report.lines import Record
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.report import read_past, report_of
@@ -100,6 +101,43 @@ def test_a_skipped_node_is_no_failure() -> None:
 
 def test_a_skipped_node_is_not_counted() -> None:
     assert headline(with_a_skipped_node()).startswith("completed: 1 node done in ")
+
+
+def with_an_aborted_node() -> tuple[Record, ...]:
+    """A stop returns worker-1 in mid-drain, and worker-2 is not started."""
+    why = "not rebooted: stopped on request"
+    summary = {
+        "not_started": ["worker-1", "worker-2"],
+        "reasons": {"worker-1": why, "worker-2": "stopped on request"},
+        "kinds": {"worker-1": "aborted", "worker-2": "stopped"},
+    }
+    return (
+        begun(),
+        planned(plan([["worker-1"], ["worker-2"]])),
+        wave(1, 2, ["worker-1"], 2),
+        *way("worker-1", 2, "draining"),
+        finished("worker-1", 60, "aborted", message=why),
+        ended(61, **summary),
+    )
+
+
+def test_a_node_that_was_returned_in_mid_drain_is_aborted() -> None:
+    told = report(*with_an_aborted_node())
+    assert headline(told) == (
+        "incomplete: of 2 planned nodes, 0 succeeded, 1 was aborted, 1 was not started"
+    )
+    assert [(row[0], row[2], row[3]) for row in failure_table(told).rows] == [
+        ("worker-1", "aborted", "not rebooted: stopped on request"),
+        ("worker-2", "not started", "stopped on request"),
+    ]
+
+
+def test_the_timeline_tells_the_aborted_node_from_the_one_that_was_not_started() -> None:
+    records = with_an_aborted_node()
+    told = timeline_text(report(*records), records, details=False)
+    assert "ended: 0 succeeded, 1 was aborted, 1 was not started\n" in told
+    assert "worker-1 was aborted: not rebooted: stopped on request\n" in told
+    assert told.endswith("worker-2 was not started: stopped on request")
 
 
 def test_the_pods_that_were_not_evicted_are_accounted_for() -> None:

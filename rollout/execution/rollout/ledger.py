@@ -6,7 +6,7 @@ from msgspec import Struct
 from rollout.execution.record.record import Health
 from rollout.model.finding import Finding, LockLost, NodeMarkedByOther
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome, Phase
+from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome
 from rollout.wording import text
 
 
@@ -16,7 +16,7 @@ class Ledger:
 
         finished     succeeded or failed
         skipped      neither, and a resume decides anew whether its plan has the node
-        not started  a resume starts the node
+        not started  a resume starts the node, even if this process had begun and returned it
 
     A result is FENCED if this process must not act any more.
     """
@@ -71,13 +71,19 @@ class Ledger:
         has_reason = result.reason is not None
         if is_aborted and not has_reason:
             # A stop or a closed window returned the node.
-            self.not_started.append(NotStarted(result.node, result.message))
+            aborted = NotStarted(
+                node=result.node,
+                message=result.message,
+                phase=result.phase,
+                left_cordoned=result.left_cordoned,
+            )
+            self.not_started.append(aborted)
         elif is_aborted or result.outcome is Outcome.SKIPPED:
             skipped = NotStarted(
                 node=result.node,
                 message=result.message,
                 reason=result.reason,
-                was_begun=result.phase is not Phase.PENDING,
+                phase=result.phase,
                 finding=result.finding,
             )
             self.skipped.append(skipped)

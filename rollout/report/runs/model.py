@@ -213,6 +213,12 @@ class RunReport(Struct, frozen=True):
     skipped: Mapping[str, str]
 
     @property
+    def aborted(self) -> frozenset[str]:
+        """Return the begun nodes that a resume starts again."""
+        aborted = {node.node for node in self.nodes if node.outcome == Outcome.ABORTED}
+        return frozenset(aborted & self.not_started.keys())
+
+    @property
     def requested_count(self) -> int:
         return len(self.nodes) - len(self.skipped)
 

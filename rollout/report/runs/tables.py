@@ -55,7 +55,8 @@ def headline(report: RunReport) -> str:
         str(report.succeeded),
         failed=report.failed,
         not_rebootable=len(report.not_done),
-        not_started=len(report.not_started),
+        aborted=len(report.aborted),
+        not_started=len(report.not_started) - len(report.aborted),
     )
     return f"{ending_text(report)}: of {counted(report.requested_count, 'planned node')}, {counts}"
 
@@ -289,7 +290,10 @@ def failure_table(report: RunReport) -> ReportTable:
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
         rows.append((failure.node, clock(failure.at), outcome, reason, failure.hint or NOTHING))
     other_nodes = [(("not done", reason), node) for node, reason in report.not_done.items()]
-    other_nodes += [(("not started", reason), node) for node, reason in report.not_started.items()]
+    aborted = report.aborted
+    for node, reason in report.not_started.items():
+        state = Outcome.ABORTED if node in aborted else "not started"
+        other_nodes.append(((state, reason), node))
     for (state, reason), names in grouped(other_nodes).items():
         rows.append((shortened(names), NOTHING, state, reason, NOTHING))
     return ReportTable("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
