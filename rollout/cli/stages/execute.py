@@ -1,9 +1,11 @@
 """Runs a prepared plan, or rehearses it.
 
 RolloutSpec   what the command was asked to do
+RunInputs     what the engine carries out: the plan, and what an earlier process left
+PreparedRun   both, and the hosts
 FreshRun      a `PreparedRun` for a new rollout, and what else is shown
-PreparedRun   the plan, its hosts, and what an earlier process left
-ReadyRun      adds this process: its connections, graceful stop, gates and metrics
+ReadyRun      a `PreparedRun` in this process: its connections, graceful stop, gates and metrics
+RunPorts      what the engine uses of these
 """
 
 import secrets
@@ -40,7 +42,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LockOptions
 from rollout.execution.node.ssh_host import RolloutHosts
-from rollout.execution.rollout.assembly import RunInputs, RunPorts, assemble_rollout
+from rollout.execution.rollout.assembly import RunPorts, assemble_rollout
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse_on_api_server
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
@@ -142,7 +144,7 @@ def run_and_show(ready_run: ReadyRun) -> RunResult:
                 watch=ready_run.watch,
                 force_unlock=ready_run.force_unlock,
             )
-            rollout = assemble_rollout(_run_inputs(prepared), ports, options, ready_run.stop)
+            rollout = assemble_rollout(prepared.inputs, ports, options, ready_run.stop)
             result = rollout.run()
         add_note(result_counts(result))
         # The summary must not fail if the terminal is gone.
@@ -179,7 +181,7 @@ def _observers_and_signals(
     command: Command = "apply"
     if spec.unattended:
         command = "operate"
-    elif prepared.inherited is not None:
+    elif prepared.inputs.is_resumed:
         command = "resume"
     with (
         run_journal(
@@ -187,7 +189,7 @@ def _observers_and_signals(
             command,
             spec.settings,
             process=process,
-            selected=prepared.percentage_base,
+            selected=prepared.inputs.percentage_base,
             lines=lines_with_header,
         ) as journal,
         stopped_by_signals(ready_run.stop, has_live_display=isinstance(display, LiveProgress)),
@@ -198,17 +200,6 @@ def _observers_and_signals(
         observers = _without_none(silences, journal, ready_run.metrics, display, notifier)
         _report_relaxed_rules(prepared, Reporter(observers, wiring.system_clock()))
         yield observers
-
-
-def _run_inputs(prepared: PreparedRun) -> RunInputs:
-    return RunInputs(
-        plan=prepared.plan,
-        percentage_base=prepared.percentage_base,
-        own_node=prepared.targets.own_node,
-        unattended=prepared.spec.unattended,
-        proven=prepared.proven,
-        inherited=prepared.inherited,
-    )
 
 
 def _run_ports(ready_run: ReadyRun, observers: Sequence[Observer]) -> RunPorts:
@@ -233,7 +224,7 @@ def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer |
         ready_run.prepared.plan,
         spec.settings,
         is_stopped=lambda: ready_run.stop.is_due,
-        resumed=ready_run.prepared.inherited is not None,
+        resumed=ready_run.prepared.inputs.is_resumed,
         unattended=spec.unattended,
         repeats=ready_run.repeats,
     )

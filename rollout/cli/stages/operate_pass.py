@@ -265,7 +265,7 @@ class Pass(Struct, frozen=True):
             repeats=operation.repeats,
         )
         result = execute.run_and_show(ready_run)
-        own_node = run.targets.own_node
+        own_node = run.inputs.own_node
         # From another node, the next pass can reboot this process's node.
         if own_node is not None and result.deferred and not operation.once:
             self._move_own_pod(own_node, run.plan.policy.drain)

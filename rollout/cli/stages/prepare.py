@@ -20,7 +20,7 @@ from rollout.cli.terminal import show_progress, warn
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.execution.record.memory import require_readable_memory
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.ledger import Inheritance
+from rollout.execution.rollout.run_inputs import RunInputs
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
@@ -42,14 +42,12 @@ _SAVE_HINT = "Save a plan with: rollout plan --out FILE. To select a node, use -
 
 class PreparedRun(Struct, frozen=True):
     spec: RolloutSpec
-    plan: RolloutPlan
+    inputs: RunInputs
     targets: Targets
-    # The number of nodes that percentages refer to.
-    percentage_base: int
-    # What an earlier process left; None for a new rollout.
-    inherited: Inheritance | None = None
-    # None if no proof is required.
-    proven: ProvenVersions | None = None
+
+    @property
+    def plan(self) -> RolloutPlan:
+        return self.inputs.plan
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -57,7 +55,7 @@ class PreparedRun(Struct, frozen=True):
 
     @property
     def has_something_to_do(self) -> bool:
-        return bool(self.plan.waves) or self.inherited is not None or self.defers_own_node
+        return bool(self.plan.waves) or self.inputs.is_resumed or self.defers_own_node
 
     @property
     def defers_own_node(self) -> bool:
@@ -107,13 +105,20 @@ def prepare(
 
     Raises `StalePlanError` if the saved plan no longer matches the cluster.
     """
-    inputs = inputs_of(spec, snapshot, targets, proven)
-    plan = make_plan(inputs)
+    plan_inputs = inputs_of(spec, snapshot, targets, proven)
+    plan = make_plan(plan_inputs)
     if isinstance(spec.origin, Saved):
         saved = spec.origin.plan
-        _require_fresh(saved, inputs)
+        _require_fresh(saved, plan_inputs)
         plan = replace(saved, blockers=plan.blockers, warnings=plan.warnings)
-    return PreparedRun(spec, plan, targets, len(targets.selected.names), proven=proven)
+    run_inputs = RunInputs(
+        plan=plan,
+        percentage_base=len(targets.selected.names),
+        own_node=plan_inputs.own_node,
+        unattended=plan_inputs.unattended,
+        proven=plan_inputs.proven,
+    )
+    return PreparedRun(spec, run_inputs, targets)
 
 
 class FreshRun(Struct, frozen=True):

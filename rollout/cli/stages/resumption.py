@@ -22,7 +22,6 @@ from rollout.errors import BlockedError, UsageError
 from rollout.execution.record.memory import require_readable_memory
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import pending_nodes, plan_continuation, rules_of
-from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.text import capitalize
 from rollout.planning.eligibility.evidence import ProvenVersions
@@ -118,7 +117,7 @@ def prepare_resumption(
     # A rollback does not ask the hosts for updates.
     if metrics and not spec.policy.rollback:
         metrics.observe_hosts(targets.observations, keep_others=True)
-    continuation = plan_continuation(
+    inputs = plan_continuation(
         unfinished,
         inputs_of(spec, snapshot, targets, proven),
         targets.hosts,
@@ -126,14 +125,7 @@ def prepare_resumption(
         skip_blocked=Skip.BLOCKED in (settings.nodes.skip or ()),
         include_held=Allow.HELD in settings.nodes.allow,
     )
-    run = PreparedRun(
-        spec,
-        continuation.plan,
-        targets,
-        continuation.percentage_base,
-        inherited=continuation.inherited,
-        proven=proven,
-    )
+    run = PreparedRun(spec, inputs, targets)
     _show_remaining_plan(connections.api, run, unfinished, snapshot, retry_failed=retry_failed)
     # Allowed blockers stay allowed.
     plan = without_accepted_blockers(run.plan, unfinished.record.plan)
@@ -141,8 +133,8 @@ def prepare_resumption(
         refusals.refuse_blocked(plan, settings.nodes.allow)
         return run
     why_rest_is_blocked = refusals.warn_of_blocked_rest(plan, settings.nodes.allow)
-    inherited = replace(continuation.inherited, why_none_starts=why_rest_is_blocked)
-    return replace(run, inherited=inherited)
+    inherited = replace(inputs.inherited, why_none_starts=why_rest_is_blocked)
+    return replace(run, inputs=replace(inputs, inherited=inherited))
 
 
 def _read_cluster_to_resume(
@@ -185,7 +177,7 @@ def _show_remaining_plan(
         return
     lock = read_lock(api, spec.namespace)
     planned_names = {node.name for node in run.plan.nodes}
-    inherited = run.inherited or Inheritance()
+    inherited = run.inputs.inherited
     show_lines(resume_preview(unfinished, lock, planned_names, inherited, retry=retry_failed))
     full_command = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
     place = wiring.cluster_place(spec.settings, api)

@@ -17,28 +17,15 @@ from rollout.execution.record.memory import RunMemory
 from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.rollout.engine import Engine
 from rollout.execution.rollout.health_monitor import HealthMonitor
-from rollout.execution.rollout.ledger import Inheritance, Ledger
+from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.run import Rollout
+from rollout.execution.rollout.run_inputs import RunInputs
 from rollout.execution.rollout.waves import StopRule
 from rollout.model.cluster import Node
-from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.candidates import requested_nodes
-from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.ports import Clock, ClusterApi, Observer
-
-
-class RunInputs(Struct, frozen=True, kw_only=True):
-    plan: RolloutPlan
-    # How many nodes percentages refer to.
-    percentage_base: int
-    own_node: OwnNode | None
-    # Whether a later pass of `rollout operate` continues.
-    unattended: bool
-    # None if no proof is needed.
-    proven: ProvenVersions | None
-    inherited: Inheritance | None
 
 
 class RunPorts(Struct, frozen=True, kw_only=True):
@@ -76,7 +63,8 @@ class _Assembly:
                 self.inputs.unattended,
             ),
             tainting=Tainting(self.cluster, self.lock.check, self.report, self.stop),
-            inheritance=self.inputs.inherited,
+            is_resumed=self.inputs.is_resumed,
+            inherited=self.inputs.inherited,
             holder=self.lock_options.holder,
             own_node=self.inputs.own_node,
             unattended=self.inputs.unattended,
@@ -116,7 +104,7 @@ class _Assembly:
 
     @cached_property
     def ledger(self) -> Ledger:
-        inherited = self.inputs.inherited or Inheritance()
+        inherited = self.inputs.inherited
         return Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
 
     @cached_property
@@ -130,7 +118,7 @@ class _Assembly:
             namespace=self.lock_options.namespace,
             failure_limit=policy.failure_limit(self.inputs.percentage_base),
             include_held=policy.include_held,
-            retried=self.inputs.inherited.retried if self.inputs.inherited else frozenset(),
+            retried=self.inputs.inherited.retried,
             unattended=self.inputs.unattended,
             proven=self.inputs.proven,
         )

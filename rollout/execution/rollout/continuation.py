@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rollout.execution.record.unfinished import MarkedNode, Unfinished, find_stranded
 from rollout.execution.rollout.ledger import Inheritance
+from rollout.execution.rollout.run_inputs import RunInputs
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Selection
@@ -28,13 +29,6 @@ from rollout.planning.plan.joining import (
     with_earlier_exclusions,
     with_nodes_back,
 )
-
-
-class Continuation(Struct, frozen=True):
-    plan: RolloutPlan
-    inherited: Inheritance
-    # How many nodes percentages refer to.
-    percentage_base: int
 
 
 def has_something_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
@@ -82,10 +76,12 @@ def has_failed_enough(unfinished: Unfinished) -> bool:
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
-    nodes = {node.name for node in unfinished.untouched_nodes}
-    if retry_failed:
-        nodes.update(unfinished.failed_in_service)
-    return frozenset(nodes)
+    untouched = {node.name for node in unfinished.untouched_nodes}
+    return _retried_in_service(unfinished, retry_failed=retry_failed) | untouched
+
+
+def _retried_in_service(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
+    return frozenset(unfinished.failed_in_service if retry_failed else ())
 
 
 def _without_stranded(
@@ -111,7 +107,7 @@ def plan_continuation(
     retry_failed: bool,
     skip_blocked: bool,
     include_held: bool = False,
-) -> Continuation:
+) -> RunInputs:
     marked = unfinished.in_flight
     if retry_failed:
         marked += unfinished.failed
@@ -127,7 +123,7 @@ def plan_continuation(
         _as_if_back(taken_up, unfinished, inputs),
         selected=tuple(sorted(pending)),
         policy=_policy_of_rest(policy, unfinished, inputs.snapshot, percentage_base),
-        retried=frozenset(unfinished.failed_in_service if retry_failed else ()),
+        retried=_retried_in_service(unfinished, retry_failed=retry_failed),
     )
     plan = join_plans(
         unfinished.run_id,
@@ -135,19 +131,24 @@ def plan_continuation(
         build_plan(inputs_of_pending),
         ended_waves=_count_ended_waves(unfinished, taken_up, pending),
     )
-    retried_with_marks = (entry.node.name for entry in taken_up if entry in unfinished.failed)
     inherited = _inheritance(
         unfinished,
         taken_up,
         plan,
         stranded_results=stranded_results,
-        retried=inputs_of_pending.retried.union(retried_with_marks),
         failure_limit=policy.failure_limit(percentage_base),
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}
-    whole_plan = with_earlier_exclusions(plan, earlier_plan, present)
-    return Continuation(whole_plan, inherited, percentage_base)
+    return RunInputs(
+        plan=with_earlier_exclusions(plan, earlier_plan, present),
+        percentage_base=percentage_base,
+        own_node=inputs.own_node,
+        unattended=inputs.unattended,
+        proven=inputs.proven,
+        is_resumed=True,
+        inherited=inherited,
+    )
 
 
 def _as_if_back(
@@ -171,7 +172,6 @@ def _inheritance(
     plan: RolloutPlan,
     *,
     stranded_results: Sequence[NodeResult],
-    retried: frozenset[str],
     failure_limit: int,
     retry_failed: bool,
 ) -> Inheritance:
@@ -180,6 +180,8 @@ def _inheritance(
     stay_cordoned = [
         entry for entry in unfinished.failed if entry.is_cordoned_now and entry not in taken_up
     ]
+    retried_with_marks = [entry.node.name for entry in taken_up if entry in unfinished.failed]
+    retried_in_service = _retried_in_service(unfinished, retry_failed=retry_failed)
     failed = _earlier_failures(unfinished)
     if retry_failed:
         # Failed nodes that the plan leaves out again stay failed.
@@ -192,7 +194,7 @@ def _inheritance(
         failures=count_failures(unfinished, failure_limit, retry_failed=retry_failed),
         failed=tuple(failed),
         stranded=tuple(stranded_results),
-        retried=retried,
+        retried=retried_in_service.union(retried_with_marks),
         left_over=tuple(name for name in never_started if name not in planned),
     )
 

@@ -69,7 +69,8 @@ class Rollout(Struct, frozen=True):
     events: NodeEvents
     record: RunRecord
     tainting: Tainting
-    inheritance: Inheritance | None
+    is_resumed: bool
+    inherited: Inheritance
     holder: str
     own_node: OwnNode | None
     unattended: bool
@@ -85,14 +86,6 @@ class Rollout(Struct, frozen=True):
     @property
     def ledger(self) -> Ledger:
         return self.engine.ledger
-
-    @property
-    def is_resumed(self) -> bool:
-        return self.inheritance is not None
-
-    @property
-    def inherited(self) -> Inheritance:
-        return self.inheritance or Inheritance()
 
     def run(self) -> RunResult:
         """Run the plan, or the rest of one.
