@@ -271,7 +271,7 @@ _MEANING_OF_MARK = {
     Rival.CLUO: "another reboot coordinator (CLUO) is handling it",
     Rival.KURED: "kured is rebooting it",
     Rival.CRO: "the coreos-reboot-operator is rebooting it",
-    Rival.KRM: "the reboot manager is rebooting it",
+    Rival.KRM: "the Kubernetes reboot manager is rebooting it",
     Rival.TUPPR: "tuppr is upgrading it",
     Rival.MCO: "the machine-config-operator is updating it",
     Rival.KAIROS: "the Kairos operator has cordoned it",

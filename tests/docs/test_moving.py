@@ -107,7 +107,7 @@ SYSTEMS: dict[str, tuple[str, tuple[tuple[Resource, str, str], ...], str]] = {
     ),
     "kured": ("kube-system", (), "worker-3"),
     "a FleetLock server": ("default", ((DEPLOYMENTS, "fleetlock", FLEETLOCK),), "worker-7"),
-    "the reboot manager": (
+    "the Kubernetes reboot manager": (
         "reboot-manager",
         ((DEPLOYMENTS, "reboot-manager", "ghcr.io/elastx/reboot-manager:1"),),
         "worker-5",
