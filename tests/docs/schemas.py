@@ -83,7 +83,7 @@ TITLES: Mapping[str, str] = {
     "journal": "a line of a journal",
     "hold": "`rollout hold VERSION -o json`",
     "inventory": "`rollout inventory --list`",
-    "manifests": "`rollout manifests TYPE -o json`",
+    "manifests": "`rollout manifests KIND -o json`",
     "fleetlock-status": "`rollout fleetlock status -o json`",
     "fleetlock-release": "`rollout fleetlock release NODE -o json`",
     "report": "`rollout report -o json`",

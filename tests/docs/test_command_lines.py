@@ -121,7 +121,7 @@ MEANT = {
     "COMMAND": "plan",
     "SHELL": "bash",
     "TIME": "2d",
-    "TYPE": "cronjob",
+    "KIND": "cronjob",
 }
 Parse = Callable[[Sequence[str]], None]
 

@@ -104,7 +104,7 @@ _parse_secret_name = fitting(is_object_name, "the name of a Secret")
 _KIND = argument(
     InstallationKind.CRONJOB,
     "What to install; roles prints only the Role and ClusterRole objects.",
-    "TYPE",
+    "KIND",
 )
 _IMAGE_TO_RUN = option(
     None,
@@ -177,7 +177,7 @@ def manifests(
 
     cronjob, deployment and job run `rollout operate`; fleetlock runs the FleetLock server for hosts
     with Zincati. Checks the settings file and the known_hosts file, and puts them into a ConfigMap.
-    The roles grant only the permissions that rollout uses. The SSH key is not included: create the
+    The roles grant the permissions that rollout needs. The SSH key is not included: create the
     Secret rollout-ssh yourself.
 
     \b
