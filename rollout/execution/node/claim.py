@@ -283,21 +283,26 @@ def continue_from_marks(context: NodeContext) -> Progress:
         in_doubt=phase is Phase.REBOOTING,
         targets=targets_on(node),
     )
-    if phase not in AFTER_REBOOT:
-        edge = _edge_before_reboot(context, node, phase)
-        has_not_rebooted = edge is not Edge.TAKEN_UP_REBOOTING
-        if phase is Phase.FAILED and has_not_rebooted:
-            undo_earlier_rollback(context)
-        return progress.move(edge)
-    has_not_rebooted = node.boot_id == context.planned.boot_id
-    if context.own_node is not None and has_not_rebooted:
-        raise NodeFailure(
-            Outcome.STRANDED,
-            "its reboot may have been requested, and this process runs on it: its cordon and its"
-            " rollout annotations stay",
-            hint="Continue from another node: rollout resume.",
-        )
-    return progress.move(Edge.TAKEN_UP)
+    if phase in AFTER_REBOOT:
+        _refuse_own_node_in_old_boot(context, node)
+        return progress.move(Edge.TAKEN_UP)
+    edge = _edge_before_reboot(context, node, phase)
+    may_have_rebooted = edge is Edge.TAKEN_UP_REBOOTING
+    if phase is Phase.FAILED and not may_have_rebooted:
+        undo_earlier_rollback(context)
+    return progress.move(edge)
+
+
+def _refuse_own_node_in_old_boot(context: NodeContext, node: Node) -> None:
+    has_rebooted = node.boot_id != context.planned.boot_id
+    if context.own_node is None or has_rebooted:
+        return
+    raise NodeFailure(
+        Outcome.STRANDED,
+        "its reboot may have been requested, and this process runs on it: its cordon and its"
+        " rollout annotations stay",
+        hint="Continue from another node: rollout resume.",
+    )
 
 
 def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
