@@ -195,22 +195,23 @@ class SlotSteps(Struct, frozen=True):
         """Raise the step's `error` unless the host reboots after all."""
         if progress.phase is Phase.REBOOTING:
             self._await_late_reboot(context, error)
-        elif not self._is_granted_or_rebooted(context, progress):
+        elif not self._await_granted_reboot(context, progress):
             raise error
 
-    def _is_granted_or_rebooted(self, context: NodeContext, progress: Progress) -> bool:
+    def _await_granted_reboot(self, context: NodeContext, progress: Progress) -> bool:
+        """Return whether the host has a grant, perhaps an earlier one, or has rebooted."""
         node = self._read_or_await_node(context)
         if has_grant(node) or has_same_machine_rebooted(context.planned, node):
             return True
         may_have_earlier_grant = context.started_by_earlier_process or progress.repeated_drains > 0
         if not may_have_earlier_grant:
             return False
-        # A drain has overwritten the mark of an earlier grant, which the host may follow soon.
+        # This wait began after the earlier grant, whose mark the drain may have overwritten.
+        wait = Awaited.REQUEST if progress.phase is Phase.DRAINED else Awaited.DRAIN
         node = self._poll_until(
             lambda node: not node.is_ready or has_rebooted(context.planned, node),
             context,
-            # This wait began after the earlier grant.
-            Awaited.REQUEST if progress.phase is Phase.DRAINED else Awaited.DRAIN,
+            wait,
             seconds=self._shutdown_seconds,
         )
         is_going_down = not node.is_ready
