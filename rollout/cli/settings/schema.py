@@ -314,8 +314,9 @@ class RebootSettings(SettingsTable):
     )
     rescue: OperatorCommand = setting(
         "",
-        "Command, such as a power cycle through the BMC, to run once, on the machine that runs"
-        " rollout, for a host that has not come back within reboot.timeout",
+        "Command that, for example, power-cycles the host through its baseboard management"
+        " controller (BMC). It runs once, on the machine that runs rollout, for a host that has not"
+        " come back within reboot.timeout",
     )
     rescue_timeout: Duration = setting(
         Duration(300),
