@@ -149,7 +149,7 @@ def _advice_on_flag(error: typer.TyperException) -> str:
         return f"{setting.name} has no flag: write --set {setting.name}=VALUE. "
     if setting and setting.name in PLANNED and context.command.name == _RESUME:
         return (
-            f"resume keeps the rules of the interrupted rollout, so --{setting.flag} cannot be"
+            f"resume keeps the settings of the interrupted rollout, so --{setting.flag} cannot be"
             " changed now. Drop it, or use rollout abort, then rollout apply. "
         )
     return ""

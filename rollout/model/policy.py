@@ -102,7 +102,7 @@ class DrainPolicy(Struct, frozen=True):
 
 
 class Pool(Struct, frozen=True):
-    """Nodes with their own rules. Without a rule of the pool, the rule of the rollout applies.
+    """Nodes with their own settings. If the pool lacks a setting, the rollout's setting applies.
 
     A node belongs to the first pool whose selector matches.
     """

@@ -196,7 +196,7 @@ def test_a_dead_host_is_tried_again_on_request_with_new_time_outs_and_no_other_n
     again = ("resume", "--yes", "--retry-failed")
     refused = rollout(lab, *again, "--set", "waves.canary=1").ends(64)
     assert (
-        "--canary cannot be changed now: the interrupted rollout has its own rules"
+        "--canary cannot be changed now: the interrupted rollout has its own settings"
         in refused.stderr
     )
     longer = rollout(lab, *again, "--reboot-timeout", "2s").ends(4)

@@ -142,7 +142,7 @@ def with_rule(*names: str, value: Any) -> bytes:
         (SAVED.replace(b'"10m"', b"600"), "a Duration must be a string"),
         (
             with_rule("policy", "quorum", value=3),
-            "a rule that this program does not know: policy.quorum",
+            "a setting that this program does not know: policy.quorum",
         ),
         (with_rule("selection", "zones", value=["a"]), "selection.zones"),
         (

@@ -128,8 +128,8 @@ def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
     ("pools", "says"),
     [
         ((WEB,), "there is no pool 'canary'"),
-        ((CANARY,), "web-1 is in the pool 'web', which has no rules"),
-        ((), "w-1 is in the pool 'default', which has no rules"),
+        ((CANARY,), "web-1 is in the pool 'web', which has no settings"),
+        ((), "w-1 is in the pool 'default', which has no settings"),
         ((replace(CANARY, selector="=="), WEB), "is not a label selector"),
     ],
 )

@@ -270,7 +270,7 @@ PLAIN: dict[str, tuple[Damage, str]] = {
         _edited('"format_version": "1.0"', '"format_version": "2.0"'),
         "its plan has the plan format 2.0",
     ),
-    "a newer rule": (_new_rule, "a rule that this program does not know: policy.gates.quorum"),
+    "a newer rule": (_new_rule, "a setting that this program does not know: policy.gates.quorum"),
     "no selector": (
         _with_selector,
         "its plan is not a plan made by rollout: '(((' is not a label selector",

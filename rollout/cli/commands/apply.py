@@ -212,7 +212,7 @@ def _make_spec(settings: CommandSettings, file: Path | None) -> "RolloutSpec":
     require_settings_for(settings, saved.policy)
     settings.refuse_typed_settings(
         PLANNED,
-        why="cannot be used with a saved plan, which has its own rules",
+        why="cannot be used with a saved plan, which has its own settings",
         hint="Drop them, or make a new plan with them.",
     )
     without_effect = settings_without_effect(

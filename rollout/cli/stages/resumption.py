@@ -81,14 +81,14 @@ def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> No
         for override in settings.nodes.allow:
             if override not in _ACCEPTED_BY_ALLOW:
                 raise UsageError(
-                    f"--allow {override}: the interrupted rollout has its own rules",
+                    f"--allow {override}: the interrupted rollout has its own settings",
                     hint=f"resume accepts only {', '.join(_ACCEPTED_BY_ALLOW)}.",
                 )
     settings.refuse_typed_settings(
         set(PLANNED).difference(_CHANGEABLE_SETTINGS, TIMEOUTS),
-        why="cannot be changed now: the interrupted rollout has its own rules",
+        why="cannot be changed now: the interrupted rollout has its own settings",
         hint="Only timeouts can be changed. "
-        "For other rules, run rollout abort, then rollout apply.",
+        "For other settings, run rollout abort, then rollout apply.",
     )
     require_settings_for(settings, rules_of(unfinished))
 

@@ -30,7 +30,7 @@ _EMPTY_POOL_FIX = Fix.with_commands(
     "kubectl get nodes --show-labels",
 )
 _WITHOUT_POOL_FIX = Fix(
-    "They are rebooted last, under the rules outside [[pool]]. Add a pool for them, unless you"
+    "They are rebooted last, with the settings outside [[pool]]. Add a pool for them, unless you"
     " intend that."
 )
 

@@ -87,7 +87,7 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
             raise UsageError(
                 f"pool {DEFAULT!r}: that name is for the nodes that no pool matches",
                 hint=(
-                    "Give it another name. The rules of the default pool are the ones outside"
+                    "Give it another name. The settings of the default pool are the ones outside"
                     " [[pool]]."
                 ),
             )

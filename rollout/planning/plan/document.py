@@ -161,7 +161,8 @@ def _check_rules_are_known(plan: RolloutPlan, written: _WrittenRules, origin: st
     ]
     if unknown:
         raise PlanFileError(
-            f"{origin} has a rule that this program does not know: {unknown[0][:_LONGEST_EXCERPT]}",
+            f"{origin} has a setting that this program does not know:"
+            f" {unknown[0][:_LONGEST_EXCERPT]}",
             hint=_OTHER_VERSION,
         )
 
@@ -204,7 +205,7 @@ def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
         return
     for node in plan.nodes:
         if node.pool not in pool_names:
-            yield f"{node.name} is in the pool {node.pool!r}, which has no rules"
+            yield f"{node.name} is in the pool {node.pool!r}, which has no settings"
 
 
 def _rolling_problems(wave: Wave, rules: Rolling) -> Iterator[str]:
