@@ -285,9 +285,8 @@ class Pass(Struct, frozen=True):
         if result.failed or not are_all_deferred:
             return ExitCode.PARTIAL
         is_rest_for_later = all(node.is_for_later for node in result.not_started)
-        # A stop that a signal requested has returned above.
-        is_past_deadline = self.stop.is_due
-        return ExitCode.OK if is_rest_for_later or is_past_deadline else ExitCode.PARTIAL
+        may_leave_rest = is_rest_for_later or self.stop.is_past_deadline
+        return ExitCode.OK if may_leave_rest else ExitCode.PARTIAL
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
         seconds_late = forecast_and_report_lateness(

@@ -215,9 +215,12 @@ class GracefulStop(Struct):
         return self.process_stop is not None and self.process_stop.is_due
 
     @property
+    def is_past_deadline(self) -> bool:
+        return self.deadline is not None and self.deadline.expired
+
+    @property
     def is_due(self) -> bool:
-        is_deadline_over = self.deadline is not None and self.deadline.expired
-        return is_deadline_over or self.is_requested
+        return self.is_past_deadline or self.is_requested
 
     @property
     def is_reverting(self) -> bool:
