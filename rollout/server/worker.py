@@ -411,7 +411,7 @@ class Worker:
     def _work_on_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> None:
         try:
             result = self._runner.run_slot(slot, check_may_act, stop)
-            self._release_or_fail_slot(slot, result)
+            self._release_or_fail_slot(slot, result, check_may_act)
             self._troubles.end(slot.node)
         except RolloutError as error:
             self._retry_later(slot, error.message)
@@ -423,11 +423,17 @@ class Worker:
         self._retry_pauses[slot.run_id] = Deadline(self._server.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
-    def _release_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
+    def _release_or_fail_slot(
+        self, slot: Slot, result: NodeResult | None, check_may_act: Guard
+    ) -> None:
         if result is not None and result.outcome is Outcome.FENCED:
             # Another replica continues with the slot.
             return
         stays_cordoned = result is not None and result.left_cordoned
+        is_end_written = result is not None and result.edge is not None
+        if stays_cordoned and not is_end_written:
+            # In an outage, another replica may have taken the lock and the slot.
+            check_may_act()
         cordoned_node: Node | None = None
         # A canceled slot is released even if its node stays cordoned.
         if stays_cordoned and not slot.is_canceled:

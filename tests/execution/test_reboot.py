@@ -960,7 +960,8 @@ def test_a_node_whose_lock_is_lost_before_its_end_is_written_is_fenced(
     node_before = stored(server, NODES, NODE)
     result = ended_after_failure(replace(asking(Answers([None])), check_may_act=fenced))
     assert (result.outcome, result.edge, result.left_cordoned) == (Outcome.FENCED, None, True)
-    assert (result.message, result.hint) == ("another process has the lock", "Do nothing more.")
+    assert result.message == "another process has the lock; before: its check failed"
+    assert result.hint == "Do nothing more."
     assert stored(server, NODES, NODE) == node_before
 
 

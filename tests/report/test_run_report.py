@@ -132,6 +132,14 @@ def test_a_node_that_was_returned_in_mid_drain_is_aborted() -> None:
     ]
 
 
+def test_a_node_that_the_resumed_part_does_not_start_is_no_longer_aborted() -> None:
+    reasons = {"worker-1": "too many have failed"}
+    resumed = (begun(), ended(90, not_started=["worker-1"], reasons=reasons))
+    told = report(*with_an_aborted_node(), *resumed)
+    assert headline(told).endswith("1 was not started")
+    assert told.aborted == frozenset()
+
+
 def test_the_timeline_tells_the_aborted_node_from_the_one_that_was_not_started() -> None:
     records = with_an_aborted_node()
     told = timeline_text(report(*records), records, details=False)

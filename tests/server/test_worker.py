@@ -1,5 +1,6 @@
 import threading
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
+from rollout.errors import FencedError
 from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.lease import HolderState
 from rollout.lab.api.resources import REPLICASETS
@@ -167,14 +169,26 @@ def reboot_as_granted(replica: Replica, cluster: Cluster, name: str) -> None:
     await_return(replica, cluster, name)
 
 
+def fenced() -> None:
+    raise FencedError("another server has the lock")
+
+
 @pytest.mark.parametrize(
-    ("outcome", "state"), [(Outcome.NOT_REBOOTED, "failed"), (Outcome.FENCED, "held")]
+    ("outcome", "check_may_act", "state"),
+    [
+        (Outcome.NOT_REBOOTED, lambda: None, "failed"),
+        (Outcome.NOT_REBOOTED, fenced, "held"),
+        (Outcome.FENCED, lambda: None, "held"),
+    ],
 )
-def test_a_server_leaves_the_slot_of_a_fenced_node_to_another(outcome: Outcome, state: str) -> None:
+def test_only_the_holder_of_the_lock_fails_the_slot_of_a_node_without_a_written_end(
+    outcome: Outcome, check_may_act: Callable[[], None], state: str
+) -> None:
     cluster = Cluster()
     context = context_of(Severed(cluster.behind), 1, lambda _message: None)
     slot = Slot(GROUP, "a", cluster.node("a")["metadata"]["uid"], "id", "fleetlock-1", "", "a-0")
     context.slots.change(lambda slots: slots.add(slot))
-    ended = NodeResult("a", outcome, Phase.REBOOTING, 1.0, left_cordoned=True)
-    Worker(context, GracefulStop())._release_or_fail_slot(slot, ended)
+    unwritten = NodeResult("a", outcome, Phase.REBOOTING, 1.0, left_cordoned=True)
+    with suppress(FencedError):
+        Worker(context, GracefulStop())._release_or_fail_slot(slot, unwritten, check_may_act)
     assert [held["state"] for held in cluster.slots()] == [state]

@@ -43,7 +43,7 @@ class _FinalState(Struct, frozen=True):
     # RETURNED or FAILED; None if nothing was written.
     edge: Edge | None
     is_cordoned: bool
-    # Why the marks could not be written.
+    # Why the marks could not be written, or the node's failure before that.
     trouble: str = ""
 
 
@@ -70,9 +70,9 @@ def end_without_success(
         final_state = _return_or_mark_failed(context, progress, outcome)
     except FencedError as fenced:
         # Another process ends the node.
+        final_state = _FinalState(None, is_cordoned=True, trouble=f"; before: {error.message}")
         error = fenced
         outcome = Outcome.FENCED
-        final_state = _FinalState(None, is_cordoned=True)
     return NodeResult(
         node=context.name,
         outcome=outcome,

@@ -206,17 +206,13 @@ class RunReport(Struct, frozen=True):
     # Reasons by node.
     not_done: Mapping[str, str]
     not_started: Mapping[str, str]
+    # Of `not_started`: begun, returned, and started again by a resume.
+    aborted: frozenset[str]
     # Counts by reason.
     left_out: Mapping[str, int]
     evictions: int
     evicted: Sequence[EvictionReport]
     skipped: Mapping[str, str]
-
-    @property
-    def aborted(self) -> frozenset[str]:
-        """Return the begun nodes that a resume starts again."""
-        aborted = {node.node for node in self.nodes if node.outcome == Outcome.ABORTED}
-        return frozenset(aborted & self.not_started.keys())
 
     @property
     def requested_count(self) -> int:
