@@ -207,7 +207,7 @@ class RunReport(Struct, frozen=True):
     not_done: Mapping[str, str]
     not_started: Mapping[str, str]
     # Of `not_started`: begun, returned, and started again by a resume.
-    aborted: frozenset[str]
+    aborted: Sequence[str]
     # Counts by reason.
     left_out: Mapping[str, int]
     evictions: int

@@ -75,7 +75,7 @@ def report_of(
         interruptions=view.interruptions,
         not_done=view.summary.why_not_done if view.summary else {},
         not_started=view.summary.why_not_started if view.summary else {},
-        aborted=view.summary.aborted if view.summary else frozenset(),
+        aborted=sorted(view.summary.aborted) if view.summary else [],
         skipped=view.summary.why_skipped if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
         evictions=view.eviction_count,
